@@ -1,0 +1,80 @@
+# One-word targets. Needs Python 3.11 or newer with pip and venv, and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python -m
+PIP    := $(RUN) pip --disable-pip-version-check --quiet
+EXTRAS := cli,experiments,sklearn,dev
+OUT    ?= results/
+
+SETUP := $(VENV)/.stamp-setup
+BENCH := $(VENV)/.stamp-bench
+HALF  := $(VENV)/.half-made
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+.PHONY: help setup test lint type docs bench hard reproduce lock clean
+
+help:
+	@echo "make reproduce   run the paper's experiments (quick profile) and write $(OUT)report.html"
+	@echo "make test        lint, types, tests and docstring examples"
+	@echo "make setup lint type docs bench hard lock clean: the parts"
+
+setup: $(SETUP)
+
+# $(HALF) stands from the first step to the last: if setup was interrupted, the next one starts from a clean .venv.
+$(SETUP): requirements.lock pyproject.toml
+	@if [ -e $(HALF) ] || ! $(RUN) pip --version >/dev/null 2>&1; then \
+	    echo "Making $(VENV) (some minutes the first time)."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); fi
+	@touch $(HALF)
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@$(RUN) pyright --version
+	@rm -f $(HALF)
+	@touch $@
+
+$(BENCH): $(SETUP) requirements-bench.lock
+	$(PIP) install -r requirements.lock -r requirements-bench.lock
+	@touch $@
+
+# Every check runs even if one before it failed; pytest comes last, so that its closing line is the last one.
+test: $(SETUP)
+	@status=0; \
+	$(RUN) ruff check . || status=1; \
+	$(RUN) ruff format --check . || status=1; \
+	$(RUN) pyright || status=1; \
+	$(RUN) pytest || status=1; \
+	exit $$status
+
+lint: $(SETUP)
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+type: $(SETUP)
+	$(RUN) pyright
+
+docs: $(SETUP)
+	$(RUN) pytest -n 0 tests/docs
+
+hard: $(SETUP)
+	$(RUN) pytest -m hard || [ $$? -eq 5 ]  # 5: there is none yet
+
+bench: $(BENCH)
+	$(RUN) bench
+
+reproduce: $(SETUP)
+	$(VENV)/bin/proxlin reproduce all --profile quick --out $(OUT)
+	@echo "The report is $(OUT)report.html"
+
+# New lock files from a fresh resolve in a throw-away environment; the bench file holds only what it adds.
+lock:
+	rm -rf .venv-lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install ".[$(EXTRAS)]"
+	.venv-lock/bin/pip freeze --exclude proxlin > requirements.lock
+	.venv-lock/bin/pip install -c requirements.lock ".[bench]"
+	.venv-lock/bin/pip freeze --exclude proxlin | grep -vxFf requirements.lock | sed 's/+cpu$$//' > requirements-bench.lock
+	rm -rf .venv-lock
+
+clean:
+	rm -rf results dist build site .pytest_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

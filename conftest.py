@@ -1,0 +1,22 @@
+"""How every test and docstring example runs: JAX on the CPU in x64, with nothing promoted silently, and types checked.
+
+This file stands at the root because the examples in src/ need it too.
+"""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "PYTEST_XDIST_WORKER" in os.environ:  # two workers on two cores: one compute thread each
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(pool, "1")
+
+import jax
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Every annotation of the package is checked at run time, in shape and type. Must come before its first import.
+install_import_hook("proxlin", "beartype.beartype")

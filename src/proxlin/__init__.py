@@ -1,0 +1,93 @@
+"""Nonsmooth composite optimization in JAX: prox-linear (modified Gauss-Newton) and stochastic methods, side by side.
+
+    min_w  (1/n) sum_i f(phi_i(w)) + ridge/2 |w|^2        MeanOfLosses
+    min_w  f((1/n) sum_i phi_i(w)) + ridge/2 |w|^2        LossOfMean
+
+Names load on first use (PEP 562): `import proxlin` imports neither JAX nor anything else that is heavy.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# The public names by the module they live in. A new one is a line here and a line under TYPE_CHECKING below.
+_PUBLIC: dict[str, tuple[str, ...]] = {
+    "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
+    "networks": (),
+    "oracles": ("Chains", "MonotonePaths"),
+    "outers": (
+        *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
+        *("EntropyHinge", "StructuredHinge"),
+    ),
+    "problem": ("LossOfMean", "MeanOfLosses"),
+    "schedules": ("Constant", "Inverse", "InverseSqrt"),
+    "solvers": (
+        *("Averaged", "BestSoFar", "Solution", "as_optax", "at_noise_level", "casimir_svrg", "load_solution"),
+        *("minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_prox_linear"),
+        *("subgradient_descent", "svrg", "truncated"),
+    ),
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = ["__version__", *_HOME, *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from . import inners as inners
+    from . import networks as networks
+    from . import oracles as oracles
+    from . import outers as outers
+    from . import problem as problem
+    from . import schedules as schedules
+    from . import solvers as solvers
+    from .inners import Linearized as Linearized
+    from .inners import SparseRows as SparseRows
+    from .inners import augmented_scores as augmented_scores
+    from .inners import residual as residual
+    from .oracles import Chains as Chains
+    from .oracles import MonotonePaths as MonotonePaths
+    from .outers import L1 as L1
+    from .outers import L2 as L2
+    from .outers import EntropyHinge as EntropyHinge
+    from .outers import Hinge as Hinge
+    from .outers import Huber as Huber
+    from .outers import LInf as LInf
+    from .outers import Max as Max
+    from .outers import Quantile as Quantile
+    from .outers import SquaredL2 as SquaredL2
+    from .outers import StructuredHinge as StructuredHinge
+    from .problem import LossOfMean as LossOfMean
+    from .problem import MeanOfLosses as MeanOfLosses
+    from .schedules import Constant as Constant
+    from .schedules import Inverse as Inverse
+    from .schedules import InverseSqrt as InverseSqrt
+    from .solvers import Averaged as Averaged
+    from .solvers import BestSoFar as BestSoFar
+    from .solvers import Solution as Solution
+    from .solvers import as_optax as as_optax
+    from .solvers import at_noise_level as at_noise_level
+    from .solvers import casimir_svrg as casimir_svrg
+    from .solvers import load_solution as load_solution
+    from .solvers import minimize as minimize
+    from .solvers import pli as pli
+    from .solvers import prox_linear as prox_linear
+    from .solvers import sgd as sgd
+    from .solvers import solve_subproblem as solve_subproblem
+    from .solvers import stochastic_prox_linear as stochastic_prox_linear
+    from .solvers import subgradient_descent as subgradient_descent
+    from .solvers import svrg as svrg
+    from .solvers import truncated as truncated
+
+
+def __getattr__(name: str):
+    if name in _PUBLIC:
+        return _import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"proxlin has no public name {name!r}; dir(proxlin) lists those there are.")
+    value = getattr(_import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value  # the next look-up is an ordinary one
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

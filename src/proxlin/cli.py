@@ -1,0 +1,39 @@
+"""The `proxlin` command: exit code 0 done; 2 wrong use or bad input, said in one sentence; 130 interrupted; 1 a bug.
+
+Nothing heavy is imported here, so that `proxlin --version` answers at once; typer is needed from `commands` on.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .errors import UserError, require
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"proxlin {__version__}")
+        return 0
+    try:
+        require("typer", "cli")
+        from .commands import run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if "--debug" in arguments:
+            import traceback
+
+            traceback.print_exc()
+        if isinstance(error, UserError):
+            print(f"proxlin: {error}", file=sys.stderr)
+            return 2
+        print(f"proxlin: internal error, {type(error).__name__}: {error}; --debug shows where.", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Cost = (phi, JVP, VJP, oracle) calls, counted in Python integers, with + and *."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was spent: calls of phi_i, of a JVP, of a VJP and of a combinatorial oracle.
+
+    A JVP or a VJP also counts the phi it evaluates, so a subgradient of one sample is `Cost(phi=1, vjp=1)`.
+
+    >>> Cost(phi=1, vjp=1) * 10 + Cost(phi=5)
+    Cost(phi=15, jvp=0, vjp=10, oracle=0)
+    >>> (Cost(phi=1, vjp=1) * 10).passes(10)
+    1.0
+    """
+
+    phi: int = 0
+    jvp: int = 0
+    vjp: int = 0
+    oracle: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.phi + other.phi, self.jvp + other.jvp, self.vjp + other.vjp, self.oracle + other.oracle)
+
+    def __mul__(self, count: int) -> "Cost":
+        count = int(count)
+        return Cost(self.phi * count, self.jvp * count, self.vjp * count, self.oracle * count)
+
+    __rmul__ = __mul__
+
+    def passes(self, n: int) -> float:
+        """Effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass."""
+        return (self.phi + self.jvp + self.vjp) / (2 * n)

@@ -1,0 +1,18 @@
+"""The error that is the user's to mend: one sentence that names the culprit and the way out."""
+
+from importlib import import_module
+from types import ModuleType
+
+
+class UserError(Exception):
+    """Wrong use or bad input. The command line prints it as one sentence and exits with code 2."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise UserError(f"{error.name} is not installed: pip install 'proxlin[{extra}]'.") from error

@@ -1,0 +1,113 @@
+"""Inner maps phi: (w, sample) -> R^k: residuals, first-order expansions, and one row of sparse data."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from .types import Params, is_concrete, is_parameter, parameters
+
+
+class Inner(eqx.Module):
+    """phi(w, sample) = function(w, sample), a plain function as a static part of a tree of arrays."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        return self.function(w, sample)
+
+
+def as_inner(inner: Callable) -> Callable:
+    """A callable tree as it is; a plain function wrapped, so that a problem holds nothing but arrays."""
+    return inner if isinstance(inner, eqx.Module) else Inner(inner)
+
+
+class Residual(eqx.Module):
+    """phi(w, (x, y)) = predict(w, x) - y."""
+
+    predict: Callable
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        x, y = sample
+        prediction = self.predict(w, x)
+        if jnp.shape(prediction) != jnp.shape(y):
+            raise ValueError(
+                f"The prediction has shape {jnp.shape(prediction)} and the target {jnp.shape(y)}; they must agree, "
+                f"so that residual(predict) is predict(w, x) - y without broadcasting."
+            )
+        return prediction - y
+
+
+def residual(predict: Callable) -> Residual:
+    """The inner map (w, (x, y)) -> predict(w, x) - y.
+
+    >>> phi = residual(lambda w, x: x @ w)
+    >>> phi(jnp.eye(2), (jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0]))).tolist()
+    [0.0, 1.0]
+    """
+    return Residual(as_inner(predict))
+
+
+class Linearized(eqx.Module):
+    """phi(anchor) + J(anchor) (w - anchor), by one JVP; J is never formed.
+
+    Law: exact at the anchor, and affine in w, so that linearising it again changes nothing.
+    """
+
+    inner: Callable
+    anchor: Params
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        at, rest = eqx.partition(self.anchor, is_parameter)
+        toward = optax.tree.sub(parameters(w), at)
+        u, change = jax.jvp(lambda p: self.inner(eqx.combine(p, rest), sample), (at,), (toward,))
+        return u + change
+
+
+class SparseRows(eqx.Module):
+    """n sparse rows, padded to a common length: row i has values[i, j] in column indices[i, j].
+
+    As data of a problem, its inner map sees one row and uses `x.values @ w[x.indices]`; padding has value 0.
+
+    >>> x = SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3)
+    >>> x.dense().tolist()
+    [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
+    """
+
+    indices: Int[Array | np.ndarray, "*n m"]
+    values: Float[Array | np.ndarray, "*n m"]
+    columns: int = eqx.field(static=True)
+
+    def __init__(self, indices: Any, values: Any, columns: int):
+        if np.shape(indices) != np.shape(values):
+            raise ValueError(
+                f"SparseRows needs indices and values of one shape; they have {np.shape(indices)} and {np.shape(values)}."
+            )
+        if is_concrete(indices) and np.size(indices):
+            low, high = int(np.min(indices)), int(np.max(indices))
+            if low < 0 or high >= columns:
+                raise ValueError(f"SparseRows has {columns} columns, but its indices go from {low} to {high}.")
+        self.indices = jnp.asarray(indices) if is_concrete(indices) else indices
+        self.values = values
+        self.columns = int(columns)
+
+    def dense(self) -> Array:
+        """The same rows as an array (n, columns); values on the same column add up."""
+        values = jnp.asarray(self.values)
+        rows = jnp.arange(values.shape[0])[:, None]
+        return jnp.zeros((values.shape[0], self.columns), values.dtype).at[rows, self.indices].add(values)
+
+
+class Bound(eqx.Module):
+    """phi(w, sample) with the leaves of w that are no parameters filled in: solvers then carry arrays alone."""
+
+    inner: Callable
+    rest: Params
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        return self.inner(eqx.combine(w, self.rest), sample)

@@ -1,0 +1,118 @@
+"""Networks as plain functions of a pytree, with smooth activations (Proposition 1 needs a smooth phi)."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .types import Key, Params
+
+ACTIVATIONS: dict[str, Callable] = {
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "softplus": jax.nn.softplus,
+    "gelu": jax.nn.gelu,
+    "sigmoid": jax.nn.sigmoid,
+}
+
+
+def activation_named(name: str) -> Callable:
+    if name not in ACTIVATIONS:
+        raise ValueError(f"No smooth activation is called {name!r}; take one of {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+class MLP(eqx.Module):
+    """x -> W_L act(... act(W_1 x + b_1) ...) + b_L, a function of w = [{"W", "b"}, ...].
+
+    >>> predict = MLP((3, 8, 2))
+    >>> w = predict.init(jax.random.key(0))
+    >>> predict(w, jnp.ones(3)).shape
+    (2,)
+    """
+
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+    bias: bool = eqx.field(static=True)
+
+    def __init__(self, sizes: Sequence[int], activation: str = "tanh", bias: bool = True):
+        activation_named(activation)
+        if len(sizes) < 2 or any(int(size) < 1 for size in sizes):
+            raise ValueError(f"An MLP needs at least an input and an output size, all positive; it got {tuple(sizes)}.")
+        self.sizes, self.activation, self.bias = tuple(int(size) for size in sizes), activation, bias
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """Weights N(0, 1/fan-in), biases 0."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        keys = jax.random.split(key, len(self.sizes) - 1)
+        return [
+            {"W": jax.random.normal(k, (out, size), dtype) / jnp.sqrt(jnp.asarray(size, dtype))}
+            | ({"b": jnp.zeros(out, dtype)} if self.bias else {})
+            for k, size, out in zip(keys, self.sizes[:-1], self.sizes[1:], strict=True)
+        ]
+
+    def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
+        act = activation_named(self.activation)
+        for layer in w[:-1]:
+            x = act(_affine(layer, x))
+        return _affine(w[-1], x)
+
+
+class CNN(eqx.Module):
+    """An image (rows, cols, colours) -> R^k: stages of a 3x3 convolution, activation and 2x2 mean, then linear.
+
+    >>> predict = CNN((8, 8, 3), channels=(4, 8), outputs=1)
+    >>> predict(predict.init(jax.random.key(0)), jnp.ones((8, 8, 3))).shape
+    (1,)
+    """
+
+    shape: tuple[int, int, int] = eqx.field(static=True)
+    channels: tuple[int, ...] = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+
+    def __init__(
+        self, shape: Sequence[int], channels: Sequence[int] = (16, 32), outputs: int = 1, activation: str = "elu"
+    ):
+        activation_named(activation)
+        side = 2 ** len(channels)
+        if len(shape) != 3 or shape[0] % side or shape[1] % side:
+            raise ValueError(
+                f"A CNN with {len(channels)} stages needs images (rows, cols, colours) whose sides are multiples of "
+                f"{side}; they are {tuple(shape)}."
+            )
+        self.shape = (int(shape[0]), int(shape[1]), int(shape[2]))
+        self.channels, self.outputs, self.activation = tuple(channels), outputs, activation
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """Weights N(0, 1/fan-in), biases 0."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        depths = (self.shape[2], *self.channels)
+        keys = jax.random.split(key, len(depths))
+        side = 2 ** len(self.channels)
+        features = (self.shape[0] // side) * (self.shape[1] // side) * depths[-1]
+        stages = [
+            {
+                "W": jax.random.normal(k, (3, 3, a, b), dtype) / jnp.sqrt(jnp.asarray(9 * a, dtype)),
+                "b": jnp.zeros(b, dtype),
+            }
+            for k, a, b in zip(keys, depths[:-1], depths[1:], strict=False)
+        ]
+        return [*stages, *MLP((features, self.outputs)).init(keys[-1], dtype)]
+
+    def __call__(self, w: Params, x: Float[Array, "rows cols colours"]) -> Float[Array, " k"]:
+        act = activation_named(self.activation)
+        for stage in w[:-1]:
+            x = jax.lax.conv_general_dilated(
+                x[None], stage["W"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )[0]
+            rows, cols, depth = x.shape
+            x = act(x + stage["b"][None, None, :])
+            x = x.reshape(rows // 2, 2, cols // 2, 2, depth).mean((1, 3))
+        return _affine(w[-1], x.ravel())
+
+
+def _affine(layer: Params, x: Array) -> Array:
+    return layer["W"] @ x + layer["b"] if "b" in layer else layer["W"] @ x

@@ -1,0 +1,24 @@
+"""Outer functions: convex f: R^k -> R."""
+
+from .base import AbstractOuter, AbstractProximable, AbstractSupport
+from .norms import L1, L2, AbstractBox, Box, Hinge, Huber, LInf, Max, Origin, Quantile, SquaredL2
+from .smoothing import Envelope, Smoothed
+
+__all__ = [
+    "L1",
+    "L2",
+    "AbstractBox",
+    "AbstractOuter",
+    "AbstractProximable",
+    "AbstractSupport",
+    "Box",
+    "Envelope",
+    "Hinge",
+    "Huber",
+    "LInf",
+    "Max",
+    "Origin",
+    "Quantile",
+    "Smoothed",
+    "SquaredL2",
+]

@@ -1,0 +1,117 @@
+"""Convex outer functions f: R^k -> R, and what follows from a support function f(u) = max_{v in V} <u, v>."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..types import Scalar
+
+Vector = Float[Array | np.ndarray, " k"]
+
+
+class AbstractOuter(eqx.Module):
+    """A convex function f: R^k -> R.
+
+    `sharpness(k)` is the largest m with f(u) - min f >= m dist(u, argmin f), and 0 where f is not sharp;
+    `smoothness(k)` the Lipschitz constant of the gradient, and inf where there is none.
+    """
+
+    oracle_calls: ClassVar[int] = 0  # combinatorial oracle calls in one value or subgradient
+
+    @abc.abstractmethod
+    def value(self, u: Vector) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def subgradient(self, u: Vector) -> Float[Array, " k"]: ...
+
+    @abc.abstractmethod
+    def smooth(self, nu: Scalar) -> "AbstractOuter": ...
+
+    @abc.abstractmethod
+    def lipschitz(self, k: int) -> Scalar: ...
+
+    @abc.abstractmethod
+    def sharpness(self, k: int) -> Scalar: ...
+
+    def smoothness(self, k: int) -> Scalar:
+        return float("inf")
+
+    def check(self, k: int) -> None:
+        """Raise a sentence if f is not a function on R^k."""
+        if k < 1:
+            raise ValueError(f"{type(self).__name__} needs at least one output; the inner map returns none.")
+
+
+class AbstractProximable(AbstractOuter):
+    """f with prox(u, s) = argmin_p f(p) + |p - u|^2 / 2s and f*(v) = max_u <u, v> - f(u).
+
+    Its smoothing is the Moreau envelope: f_nu <= f <= f_nu + nu l^2 / 2, with a 1/nu-Lipschitz gradient.
+    """
+
+    @abc.abstractmethod
+    def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]: ...
+
+    @abc.abstractmethod
+    def conjugate(self, v: Vector) -> Float[Array, ""]: ...
+
+    def smooth(self, nu: Scalar) -> AbstractOuter:
+        from .smoothing import Envelope
+
+        return Envelope(self, nu)
+
+    def dual_form(self) -> tuple["AbstractSupport", Scalar]:
+        """(s, rho) with f* = indicator of V + rho/2 |.|^2, where V is the set of the support function s."""
+        raise TypeError(
+            f"The exact solver needs an outer function whose conjugate is the indicator of a set plus a quadratic; "
+            f"{type(self).__name__} does not say so. Give it a dual_form, or take pli."
+        )
+
+
+class AbstractSupport(AbstractProximable):
+    """f(u) = max_{v in V} <u, v>, V convex and compact: argmax and projection give all the rest.
+
+    prox(u, s) = u - s P_V(u/s) (Moreau), f* = the indicator of V, f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2.
+    """
+
+    @abc.abstractmethod
+    def argmax(self, u: Vector) -> Float[Array, " k"]:
+        """A maximiser of <u, v> over V: a subgradient of f at u."""
+
+    @abc.abstractmethod
+    def project(self, v: Vector) -> Float[Array, " k"]:
+        """The nearest point of V."""
+
+    @abc.abstractmethod
+    def radius(self, k: int) -> Scalar:
+        """max_{v in V} |v|: the Lipschitz constant of f."""
+
+    def subgradient(self, u: Vector) -> Float[Array, " k"]:
+        return self.argmax(u)
+
+    def lipschitz(self, k: int) -> Scalar:
+        return self.radius(k)
+
+    def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
+        step = jnp.asarray(step, u.dtype)
+        return u - step * self.project(u / step)
+
+    def conjugate(self, v: Vector) -> Float[Array, ""]:
+        return jnp.where(self.contains(v), jnp.zeros((), v.dtype), jnp.inf)
+
+    def contains(self, v: Vector) -> Array:
+        """Whether v is in V, up to eps^(2/3): a prox is in V only up to round-off."""
+        slack = jnp.asarray(float(jnp.finfo(v.dtype).eps) ** (2 / 3), v.dtype)
+        size = jnp.maximum(jnp.max(jnp.abs(v)), jnp.ones((), v.dtype))
+        return jnp.max(jnp.abs(v - self.project(v))) <= slack * size
+
+    def smooth(self, nu: Scalar) -> AbstractOuter:
+        from .smoothing import Smoothed
+
+        return Smoothed(self, nu)
+
+    def dual_form(self) -> tuple["AbstractSupport", Scalar]:
+        return self, 0.0

@@ -1,0 +1,195 @@
+"""Structural hinges: f(u) = max_{y in Y} <u[:m], y> - u[m], Y given by an oracle, with two smoothings.
+
+With u = (scores + cost(y), <scores, y>) (`augmented_scores`) f is the margin-rescaled hinge, the same for every sample.
+There is no prox, projection or conjugate: Y is known through its best members only. So f_nu is no Moreau envelope in
+u; it smooths the maximum over the scores z_y = <u[:m], y>.
+"""
+
+import abc
+import math
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..oracles.base import AbstractOracle, positive
+from ..types import Scalar, number
+from .base import AbstractOuter, Vector
+
+
+class AbstractStructured(AbstractOuter):
+    """f with subgradients (y, -1), or means of such: |(y, -1)| <= sqrt(oracle.ones() + 1)."""
+
+    oracle_calls: ClassVar[int] = 1
+    oracle: eqx.AbstractVar[AbstractOracle]
+
+    @abc.abstractmethod
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        """The output y, or the mean of outputs, whose (y, -1) is the subgradient at u."""
+
+    def subgradient(self, u: Vector) -> Float[Array, " k"]:
+        u = self._checked(u)
+        return jnp.concatenate([self.mean(u), -jnp.ones((1,), u.dtype)])
+
+    def lipschitz(self, k: int) -> Scalar:
+        self.check(k)
+        return math.sqrt(self.oracle.ones() + 1)
+
+    def sharpness(self, k: int) -> Scalar:
+        return 0.0
+
+    def check(self, k: int) -> None:
+        if k != self.oracle.size() + 1:
+            raise ValueError(
+                f"{type(self).__name__} over {self.oracle} takes {self.oracle.size() + 1} numbers (the part scores "
+                f"with their cost, and the score of the truth: see augmented_scores), but the inner map returns {k}."
+            )
+
+    def _checked(self, u: Vector) -> Array:
+        self.check(u.shape[0])
+        return jnp.asarray(u)
+
+
+class StructuredHinge(AbstractStructured):
+    """f(u) = max_{y in Y} <u[:m], y> - u[m].
+
+    `smooth(nu)` takes the `top` best outputs: f_nu <= f <= f_nu + nu / 2.
+
+    >>> from proxlin.oracles import MonotonePaths
+    >>> f = StructuredHinge(MonotonePaths(2, 2))
+    >>> print(f.value(jnp.array([1.0, 2.0, 3.0, 1.0, 4.0])), f.subgradient(jnp.array([1.0, 2.0, 3.0, 1.0, 4.0])))
+    1.0 [ 1.  0.  1.  1. -1.]
+    """
+
+    oracle: AbstractOracle
+    top: int = eqx.field(static=True)
+
+    def __init__(self, oracle: AbstractOracle, top: Any = 10):
+        self.oracle = oracle
+        self.top = positive("The number of outputs in the smoothing of StructuredHinge", top)
+
+    def value(self, u: Vector) -> Float[Array, ""]:
+        u = self._checked(u)
+        return self.oracle.score(u[:-1]) - u[-1]
+
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        return self.oracle.argmax(u[:-1])
+
+    def smooth(self, nu: Scalar) -> "SimplexSmoothing":
+        return SimplexSmoothing(self.oracle, self.top, nu)
+
+
+class EntropyHinge(AbstractStructured):
+    """f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)` takes all outputs.
+
+    f <= f_nu <= f + nu log|Y|.
+    """
+
+    oracle: AbstractOracle
+
+    def value(self, u: Vector) -> Float[Array, ""]:
+        u = self._checked(u)
+        return self.oracle.score(u[:-1]) - u[-1]
+
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        return self.oracle.argmax(u[:-1])
+
+    def smooth(self, nu: Scalar) -> "EntropySmoothing":
+        return EntropySmoothing(self.oracle, nu)
+
+
+class SimplexSmoothing(AbstractStructured):
+    """f_nu(u) = max_{p in simplex} <p, z> - nu/2 |p|^2 - u[m], z the scores of the `top` best outputs.
+
+    grad f_nu = (sum_k p_k y_k, -1) with p = max((z - threshold) / nu, 0). Law: f_nu <= f <= f_nu + nu / 2.
+    Where `exact(u)`, f_nu is the same maximum over all outputs, and its gradient is smoothness(k)-Lipschitz; where not,
+    an output beyond the `top` first has been left out, and the gradient may jump when outputs change places: raise top.
+    Law: f.smooth(nu).smooth(more) = f.smooth(nu + more).
+    """
+
+    oracle: AbstractOracle
+    top: int = eqx.field(static=True)
+    nu: Array
+
+    def __init__(self, oracle: AbstractOracle, top: int, nu: Any):
+        self.oracle = oracle
+        self.top = top
+        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+
+    def value(self, u: Vector) -> Float[Array, ""]:
+        u = self._checked(u)
+        nu = self.nu.astype(u.dtype)
+        z, _ = self._best(u)
+        p, _ = project_sorted(z, nu)
+        below = jnp.where(z > -jnp.inf, z - z[0], 0)  # an output that does not exist has p = 0: no 0 * inf
+        return z[0] + jnp.sum(p * below) - nu / 2 * jnp.sum(p * p) - u[-1]
+
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        z, members = self._best(u)
+        return project_sorted(z, self.nu.astype(u.dtype))[0] @ members
+
+    def exact(self, u: Vector) -> Bool[Array, ""]:
+        """Whether `top` was enough: the next score z_(top + 1) is at most the threshold, or no other output exists."""
+        u = self._checked(u)
+        z, _ = self.oracle.top(u[:-1], self._count() + 1)
+        return z[-1] <= project_sorted(z[:-1], self.nu.astype(u.dtype))[1]
+
+    def smooth(self, nu: Scalar) -> "SimplexSmoothing":
+        return SimplexSmoothing(self.oracle, self.top, self.nu + number(nu, "The smoothing nu", low=0.0, open=True))
+
+    def smoothness(self, k: int) -> Scalar:
+        """operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in the support."""
+        self.check(k)
+        return self.oracle.operator_norm(self.top) / self.nu
+
+    def _count(self) -> int:
+        return min(self.top, self.oracle.count())
+
+    def _best(self, u: Vector) -> tuple[Float[Array, " c"], Float[Array, "c m"]]:
+        return self.oracle.top(u[:-1], self._count())
+
+
+class EntropySmoothing(AbstractStructured):
+    """f_nu(u) = nu log sum_{y in Y} exp(<u[:m], y> / nu) - u[m].
+
+    grad f_nu = (marginals(u[:m] / nu), -1). Laws: f <= f_nu <= f + nu log|Y|, from above; at nu = 1, without the
+    cost, it is the loss of a conditional random field; f.smooth(nu).smooth(more) = f.smooth(nu + more).
+    """
+
+    oracle: AbstractOracle
+    nu: Array
+
+    def __init__(self, oracle: AbstractOracle, nu: Any):
+        self.oracle = oracle
+        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+
+    def value(self, u: Vector) -> Float[Array, ""]:
+        u = self._checked(u)
+        nu = self.nu.astype(u.dtype)
+        return nu * self.oracle.log_partition(u[:-1] / nu) - u[-1]
+
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        return self.oracle.marginals(u[:-1] / self.nu.astype(u.dtype))
+
+    def smooth(self, nu: Scalar) -> "EntropySmoothing":
+        return EntropySmoothing(self.oracle, self.nu + number(nu, "The smoothing nu", low=0.0, open=True))
+
+    def smoothness(self, k: int) -> Scalar:
+        """diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see `operator_norm`)."""
+        self.check(k)
+        return self.oracle.diameter() / (4 * self.nu)
+
+
+def project_sorted(z: Float[Array, " c"], nu: Float[Array, ""]) -> tuple[Float[Array, " c"], Float[Array, ""]]:
+    """p = argmax_{p in simplex} <p, z> - nu/2 |p|^2 = max((z - threshold) / nu, 0) for falling z, and the threshold.
+
+        threshold = max_k (z_1 + ... + z_k - nu) / k
+
+    Entries of -inf get p = 0; if all are -inf, p is the first unit vector.
+    """
+    first = jnp.where(jnp.isneginf(z[0]), 0, z[0])
+    below = (z - first).at[0].set(0)
+    count = jnp.arange(1, z.shape[0] + 1, dtype=z.dtype)
+    threshold = jnp.max((jnp.cumsum(below) - nu) / count)
+    return jnp.maximum((below - threshold) / nu, 0), first + threshold

@@ -1,0 +1,70 @@
+"""Step sizes as functions of t = 0, 1, 2, ..."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .types import number
+
+
+class AbstractSchedule(eqx.Module):
+    """t -> a positive number."""
+
+    @abc.abstractmethod
+    def __call__(self, t: Array | int) -> Array: ...
+
+
+class Constant(AbstractSchedule):
+    """s.
+
+    >>> float(Constant(0.5)(3))
+    0.5
+    """
+
+    s: Array
+
+    def __init__(self, s: Any):
+        self.s = number(s, "The step of Constant", low=0.0, open=True)
+
+    def __call__(self, t: Array | int) -> Array:
+        return self.s
+
+
+class InverseSqrt(AbstractSchedule):
+    """s / sqrt(t + 1).
+
+    >>> float(InverseSqrt(0.5)(3))
+    0.25
+    """
+
+    s: Array
+
+    def __init__(self, s: Any):
+        self.s = number(s, "The step of InverseSqrt", low=0.0, open=True)
+
+    def __call__(self, t: Array | int) -> Array:
+        return self.s / jnp.sqrt(jnp.asarray(t, self.s.dtype) + 1)
+
+
+class Inverse(AbstractSchedule):
+    """s / (t + 1).
+
+    >>> float(Inverse(0.5)(3))
+    0.125
+    """
+
+    s: Array
+
+    def __init__(self, s: Any):
+        self.s = number(s, "The step of Inverse", low=0.0, open=True)
+
+    def __call__(self, t: Array | int) -> Array:
+        return self.s / (jnp.asarray(t, self.s.dtype) + 1)
+
+
+def as_schedule(step: Any) -> Any:
+    """A number is a constant schedule; a function of t is a schedule already."""
+    return step if callable(step) else Constant(step)

@@ -1,0 +1,156 @@
+"""Casimir-SVRG: an SVRG epoch on F_nu + kappa/2 |w - z|^2, then extrapolate z (facts of arXiv 1902.03228, Alg. 4)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ..cost import Cost
+from ..problem import AbstractProblem, MeanOfLosses
+from ..schedules import as_schedule
+from ..types import Key, Params, dtype_of
+from .base import AbstractSolver, Info
+from .svrg import epoch_price, svrg_epoch
+
+SAMPLES, ROUNDS, SAFETY = 16, 6, 1.5  # of the estimate of max_i |J_i|^2: a power iteration is from below
+WARM_STARTS = ("center", "extrapolation", "previous")
+
+
+def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
+    """An estimate of max_i s_i |J_i(w)|^2 over evenly spaced samples, by power iterations from below, times 1.5."""
+    n = len(problem)
+    losses = problem.plain()
+
+    def one(i: Array) -> Array:
+        sample = losses[i]
+
+        def round(v: Array, _: None) -> tuple[Array, Array]:
+            image = sample.push(w, sample.pull(w, v))
+            size = jnp.sqrt(jnp.sum(image * image))
+            return image / jnp.where(size > 0, size, jnp.ones_like(size)), size
+
+        k = problem.outputs(w)
+        first = jnp.full((1, k), 1 / k**0.5, dtype_of(w))
+        return jax.lax.scan(round, first, None, ROUNDS)[1][-1]
+
+    sizes = jax.lax.map(one, jnp.linspace(0, n - 1, min(n, SAMPLES)).astype(jnp.int32))
+    weight = 1.0 if problem.weights is None else jnp.max(problem.weights).astype(dtype_of(w))
+    return SAFETY * weight * jnp.max(sizes)
+
+
+def norm_price(problem: AbstractProblem, w: Params) -> Cost:
+    one = problem.plain()[0].prices(w)
+    return (one.push + one.pull) * (ROUNDS * min(len(problem), SAMPLES))
+
+
+class CasimirState(eqx.Module):
+    """w_k, the centers z_k and z_{k-1}, alpha_k, the estimate of max |J_i|^2, and k."""
+
+    w: Params
+    z: Params
+    z_old: Params
+    alpha: Array
+    norm: Array
+    t: Array
+
+
+class CasimirSVRG(AbstractSolver):
+    """w_k ~ argmin F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k - w_{k-1}).
+
+    alpha_k solves alpha_k^2 (kappa_{k+1} + lam) = (1 - alpha_k) alpha_{k-1}^2 (kappa_k + lam) + alpha_k lam, lam the
+    weight of the problem's quadratic; beta_k = a (1 - a) r / (a^2 r + alpha_k r'), a = alpha_{k-1}, r = kappa_k + lam.
+    Without a step: 1 / (L + lam + kappa), L = max |J_i|^2 / nu; with one, L is 1 / step. Without a kappa:
+    L / (n + 1) - lam, or L / (n + 1) where that is not positive.
+    """
+
+    problems = MeanOfLosses
+    instead = "stochastic_gauss_newton"
+
+    nu: Callable
+    kappa: Callable | None
+    schedule: Callable | None
+    warm_start: str = eqx.field(static=True)
+    average: bool = eqx.field(static=True)
+
+    def init(self, problem: AbstractProblem, w: Params) -> CasimirState:
+        dtype = dtype_of(w)
+        norm = largest_jacobian(problem, w) if self.schedule is None else jnp.ones((), dtype)
+        zero = jnp.zeros((), jnp.int32)
+        lam = _ridge(problem, dtype)
+        golden = jnp.asarray((5**0.5 - 1) / 2, dtype)
+        start = jnp.sqrt(lam / (lam + self._kappa(problem, w, norm, zero)))
+        return CasimirState(w, w, w, jnp.where(lam > 0, start, golden), norm, zero)
+
+    def step(self, problem: AbstractProblem, state: CasimirState, drawn: Key) -> tuple[CasimirState, Info]:
+        n, dtype = len(problem), dtype_of(state.w)
+        nu = jnp.asarray(self.nu(state.t)).astype(dtype)
+        lam = _ridge(problem, dtype)
+        kappa, after = (self._kappa(problem, state.w, state.norm, state.t + j) for j in (0, 1))
+        sub = problem.smooth(nu).regularize(kappa, state.z)
+        step = 1 / (self._bound(sub, state.w, state.norm, state.t) + (lam + kappa if self.schedule is None else 0))
+        indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
+        w = svrg_epoch(sub, self._start(state, kappa, lam), step, indices, self.average)
+
+        a, r, r1 = state.alpha, kappa + lam, after + lam
+        b = a * a * r - lam
+        alpha = (-b + jnp.sqrt(b * b + 4 * r * r1 * a * a)) / (2 * r1)
+        beta = a * (1 - a) * r / (a * a * r + alpha * r1)
+        z = optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w))
+        return CasimirState(w, z, state.z, alpha, state.norm, state.t + 1), Info()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        start = {"init": norm_price(problem, w)} if self.schedule is None else {}
+        return {"step": epoch_price(problem, w)} | start
+
+    def remedy(self) -> str:
+        return "Try a smaller step or a larger nu; the step must shrink with nu."
+
+    def name(self) -> str:
+        return "casimir_svrg"
+
+    def _bound(self, smooth: AbstractProblem, w: Params, norm: Array, t: Array) -> Array:
+        """L: the smoothness max |J_i|^2 / nu of the losses, or 1 / step where a step was given."""
+        if self.schedule is not None:
+            return 1 / jnp.asarray(self.schedule(t)).astype(dtype_of(w))
+        return norm * jnp.asarray(smooth.outer.smoothness(smooth.outputs(w))).astype(dtype_of(w))
+
+    def _kappa(self, problem: AbstractProblem, w: Params, norm: Array, t: Array) -> Array:
+        dtype = dtype_of(w)
+        if self.kappa is not None:
+            return jnp.asarray(self.kappa(t)).astype(dtype)
+        zero = jnp.zeros_like(t)
+        first = problem.smooth(jnp.asarray(self.nu(zero)).astype(dtype))
+        share = self._bound(first, w, norm, zero) / (len(problem) + 1)
+        lam = _ridge(problem, dtype)
+        return jnp.where(share > lam, share - lam, share)
+
+    def _start(self, state: CasimirState, kappa: Array, lam: Array) -> Params:
+        if self.warm_start == "center":
+            return state.z
+        if self.warm_start == "previous":
+            return state.w
+        return optax.tree.add_scale(state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old))
+
+
+def casimir_svrg(
+    nu: Any, kappa: Any = None, step: Any = None, warm_start: str = "center", average: bool = True
+) -> CasimirSVRG:
+    """Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of epochs."""
+    if warm_start not in WARM_STARTS:
+        raise ValueError(f"warm_start must be one of {', '.join(WARM_STARTS)}; it is {warm_start!r}.")
+    return CasimirSVRG(
+        as_schedule(nu),
+        None if kappa is None else as_schedule(kappa),
+        None if step is None else as_schedule(step),
+        warm_start,
+        bool(average),
+    )
+
+
+def _ridge(problem: AbstractProblem, dtype: Any) -> Array:
+    return jnp.zeros((), dtype) if problem.quadratic is None else problem.quadratic.weight.astype(dtype)
+

@@ -1,0 +1,264 @@
+"""The sets V of the dual variables, and what an interior point needs to know of them.
+
+    f(z) = max_{v in V} <z, v> - rho/2 |v|^2          V = ball, box, simplex or the whole space
+
+Arrays hold n blocks of size k: `v`, `z` are (n, k), `rho` is (n,). A cone answers four questions of a first-order method
+(`maximizer`, `value`, `project`, `excess`), and seven of an interior point, where `y` are the multipliers of V, kept
+strictly inside their cone, and z = normal(y) is the vector they put in the normal cone of V at v:
+
+    comply(v, y)             (sum of slack times multiplier, number of such products)
+    curvature(v, y)          h, g (n, k): the block diag(h_i) + g_i g_i' that maps dv to dz
+    aim(v, y, target, dv, dy)   the right-hand side p of the linearised complementarity (dv = dy = 0: predictor)
+    pull(v, y, p)            q with  dz = (diag(h) + g g') dv - q
+    follow(v, y, p, dv)      dy, the step of the multipliers
+    reach(v, dv, y, dy)      the largest step that keeps both inside
+    multipliers(v, z, margin)   a strictly inner y with normal(y) near z
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+
+def norms(z: Array) -> Array:
+    """|z_i|_2 over the last axis, scaled by max |z_ij| so that nothing over- or underflows."""
+    top = jnp.max(jnp.abs(z), axis=-1, keepdims=True)
+    safe = jnp.where(top > 0, top, jnp.ones_like(top))
+    return top[..., 0] * jnp.sqrt(jnp.sum((z / safe) ** 2, axis=-1))
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.sum(a * b, axis=-1)
+
+
+def _ratio(slack: Array, change: Array) -> Array:
+    """max step with slack + step * change >= 0, for slack > 0."""
+    falling = change < 0
+    return jnp.min(jnp.where(falling, slack / jnp.where(falling, -change, jnp.ones_like(change)), jnp.inf))
+
+
+class AbstractCone(eqx.Module):
+    """A closed convex V in R^k, the same for every block."""
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        """argmax_{v in V} <z, v> - rho/2 |v|^2, (n, k); for rho = 0 one of them."""
+        raise NotImplementedError
+
+    def value(self, z: Array, rho: Array) -> Array:
+        """f_i(z_i), (n,)."""
+        u = self.maximizer(z, rho)
+        return _dot(z, u) - rho / 2 * _dot(u, u)
+
+    def project(self, v: Array) -> Array:
+        """argmin_{u in V} |u - v|, (n, k)."""
+        return self.maximizer(v, jnp.ones(v.shape[:-1], v.dtype))
+
+    def excess(self, z: Array, v: Array, rho: Array) -> Array:
+        """f(z) - <v, z> + rho/2 |v|^2 = <z - rho u, u - v> + rho/2 |u - v|^2 with u = maximizer(z), both terms >= 0."""
+        u = self.maximizer(z, rho)
+        r = rho[:, None]
+        return jnp.maximum(_dot(z - r * u, u - v), 0) + rho / 2 * _dot(u - v, u - v)
+
+    def radius(self) -> Any:
+        """The scale of V: solvers work with V / radius."""
+        return 1.0
+
+    def scaled(self, factor: Array) -> "AbstractCone":
+        """factor * V; only asked with factor = 1 / radius."""
+        return self
+
+    def center(self, v: Array) -> Array:
+        """An interior point, in the shape of v."""
+        return jnp.zeros_like(v)
+
+
+class Space(AbstractCone):
+    """V = R^k, f(z) = |z|^2 / (2 rho). Needs rho > 0 (a block of zeros may have rho = 0)."""
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        r = rho[:, None]
+        return jnp.where(r > 0, z / jnp.where(r > 0, r, jnp.ones_like(r)), jnp.zeros_like(z))
+
+
+class Ball(AbstractCone):
+    """V = {|v| <= 1}, f(z) = |z| when rho = 0. Second-order cones s = (1, v), y = (tau, -z); Nesterov-Todd scaling W."""
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        size = jnp.maximum(norms(z), rho)[:, None]
+        return jnp.where(size > 0, z / jnp.where(size > 0, size, jnp.ones_like(size)), jnp.zeros_like(z))
+
+    def multipliers(self, v: Array, z: Array, margin: Array) -> tuple[Array, Array]:
+        return norms(z) + margin, z
+
+    def normal(self, y: tuple[Array, Array]) -> Array:
+        return y[1]
+
+    def comply(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, int]:
+        return jnp.sum(y[0] - _dot(v, y[1])), v.shape[0]
+
+    def _scaling(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        """beta, w0, w1 of W = beta * (hyperbolic rotation by w), and det = sqrt(det s det y)."""
+        tau, z = y
+        a = jnp.sqrt((1 - norms(v)) * (1 + norms(v)))
+        c = jnp.sqrt((tau - norms(z)) * (tau + norms(z)))
+        gamma = jnp.sqrt((1 + (tau - _dot(v, z)) / (a * c)) / 2)
+        w0 = (1 / a + tau / c) / (2 * gamma)
+        w1 = (v / a[:, None] + z / c[:, None]) / (2 * gamma)[:, None]
+        return jnp.sqrt(a / c), w0, w1, a * c
+
+    def curvature(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        beta, _, w1, _ = self._scaling(v, y)
+        return jnp.broadcast_to((beta**-2)[:, None], v.shape), jnp.sqrt(2.0).astype(v.dtype) * w1 / beta[:, None]
+
+    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
+        """p = l \\ (target e - l o l - (W^-1 ds) o (W dy)),  l = W y = W^-1 s."""
+        beta, w0, w1, det = self._scaling(v, y)
+        l0, l1 = _rotate(w0, w1, y[0], -y[1], 1)
+        l0, l1 = beta * l0, beta[:, None] * l1
+        s0, s1 = _rotate(w0, w1, jnp.zeros_like(w0), dv, -1)
+        t0, t1 = _rotate(w0, w1, dy[0], -dy[1], 1)
+        r0 = target - l0 * l0 - _dot(l1, l1) - s0 * t0 - _dot(s1, t1)
+        r1 = -2 * l0[:, None] * l1 - s0[:, None] * t1 - t0[:, None] * s1
+        p0 = (l0 * r0 - _dot(l1, r1)) / det
+        return p0, (r1 - p0[:, None] * l1) / l0[:, None]
+
+    def pull(self, v: Array, y: Any, p: tuple[Array, Array]) -> Array:
+        beta, w0, w1, _ = self._scaling(v, y)
+        return _rotate(w0, w1, p[0], p[1], -1)[1] / beta[:, None]
+
+    def follow(self, v: Array, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
+        """dy = W^-1 (p - W^-1 (0, dv)), with dz = -dy_1."""
+        beta, w0, w1, _ = self._scaling(v, y)
+        s0, s1 = _rotate(w0, w1, jnp.zeros_like(w0), dv, -1)
+        d0, d1 = _rotate(w0, w1, p[0] - s0 / beta, p[1] - s1 / beta[:, None], -1)
+        return d0 / beta, -d1 / beta[:, None]
+
+    def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
+        ones = jnp.ones(v.shape[:1], v.dtype)
+        return jnp.minimum(_reach(ones, v, 0 * ones, dv), _reach(y[0], y[1], dy[0], dy[1]))
+
+
+def _rotate(w0: Array, w1: Array, x0: Array, x1: Array, sign: int) -> tuple[Array, Array]:
+    """(w0 x0 + w1.x1, x0 w1 + x1 + w1 (w1.x1)/(1 + w0)); its inverse for sign -1."""
+    inner = _dot(w1, x1)
+    return w0 * x0 + sign * inner, x1 + w1 * (sign * x0 + inner / (1 + w0))[:, None]
+
+
+def _reach(s0: Array, s1: Array, d0: Array, d1: Array) -> Array:
+    """First positive root of |s1 + t d1| = s0 + t d0, the smallest over the blocks."""
+    a = d0 * d0 - _dot(d1, d1)
+    b = s0 * d0 - _dot(s1, d1)
+    c = (s0 - norms(s1)) * (s0 + norms(s1))
+    bottom = jnp.sqrt(jnp.maximum(b * b - a * c, 0)) - b
+    meets = (bottom > 0) & ((a < 0) | (b < 0))
+    return jnp.min(jnp.where(meets, c / jnp.where(meets, bottom, jnp.ones_like(c)), jnp.inf))
+
+
+class Box(AbstractCone):
+    """V = {low <= v_j <= high}, f(z) = sum_j max(low z_j, high z_j) when rho = 0. Multipliers y = (at low, at high)."""
+
+    low: Array = eqx.field(converter=jnp.asarray)
+    high: Array = eqx.field(converter=jnp.asarray)
+
+    def _ends(self, z: Array) -> tuple[Array, Array]:
+        return jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        low, high = self._ends(z)
+        r = jnp.broadcast_to(rho[:, None], z.shape)
+        inner = jnp.clip(z / jnp.where(r > 0, r, jnp.ones_like(r)), low, high)
+        return jnp.where(z > r * high, high, jnp.where(z < r * low, low, inner))
+
+    def radius(self) -> Array:
+        return (self.high - self.low) / 2
+
+    def scaled(self, factor: Array) -> "Box":
+        return Box(self.low * factor, self.high * factor)
+
+    def center(self, v: Array) -> Array:
+        low, high = self._ends(v)
+        return jnp.zeros_like(v) + (low + high) / 2
+
+    def _slacks(self, v: Array) -> tuple[Array, Array]:
+        low, high = self._ends(v)
+        return v - low, high - v
+
+    def multipliers(self, v: Array, z: Array, margin: Array) -> tuple[Array, Array]:
+        return jnp.maximum(-z, 0) + margin, jnp.maximum(z, 0) + margin
+
+    def normal(self, y: tuple[Array, Array]) -> Array:
+        return y[1] - y[0]
+
+    def comply(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, int]:
+        s, t = self._slacks(v)
+        return jnp.sum(s * y[0] + t * y[1]), 2 * v.size
+
+    def curvature(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        s, t = self._slacks(v)
+        return y[0] / s + y[1] / t, jnp.zeros_like(v)
+
+    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
+        s, t = self._slacks(v)
+        return target - s * y[0] - dv * dy[0], target - t * y[1] + dv * dy[1]
+
+    def pull(self, v: Array, y: Any, p: tuple[Array, Array]) -> Array:
+        s, t = self._slacks(v)
+        return p[0] / s - p[1] / t
+
+    def follow(self, v: Array, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
+        s, t = self._slacks(v)
+        return (p[0] - y[0] * dv) / s, (p[1] + y[1] * dv) / t
+
+    def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
+        s, t = self._slacks(v)
+        inside = jnp.minimum(_ratio(s, dv), _ratio(t, -dv))
+        return jnp.minimum(inside, jnp.minimum(_ratio(y[0], dy[0]), _ratio(y[1], dy[1])))
+
+
+class Simplex(AbstractCone):
+    """V = {v >= 0, sum v = 1}, f(z) = max_j z_j when rho = 0. Multipliers y >= 0, z = theta - y with theta_i free."""
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        """max(z - theta, 0) / rho with theta such that it sums to 1 (sort and scan); a vertex when rho = 0."""
+        z = z - jnp.max(z, axis=-1, keepdims=True)
+        r = rho[:, None]
+        down = -jnp.sort(-z, axis=-1)
+        count = jnp.arange(1, z.shape[-1] + 1, dtype=z.dtype)[None, :]
+        theta = (jnp.cumsum(down, axis=-1) - r) / count
+        last = jnp.sum(down > theta, axis=-1, keepdims=True)
+        last = jnp.maximum(last, 1) - 1
+        level = jnp.take_along_axis(theta, last, axis=-1)
+        u = jnp.maximum(z - level, 0) / jnp.where(r > 0, r, jnp.ones_like(r))
+        vertex = jnp.arange(z.shape[-1])[None, :] == jnp.argmax(z, axis=-1)[:, None]
+        total = jnp.sum(u, axis=-1, keepdims=True)
+        good = (r > 0) & (total > 0)
+        return jnp.where(good, u / jnp.where(good, total, jnp.ones_like(total)), vertex.astype(z.dtype))
+
+    def center(self, v: Array) -> Array:
+        return jnp.ones_like(v) / v.shape[-1]
+
+    def multipliers(self, v: Array, z: Array, margin: Array) -> Array:
+        return jnp.max(z, axis=-1, keepdims=True) - z + margin
+
+    def normal(self, y: Array) -> Array:
+        return -y
+
+    def comply(self, v: Array, y: Array) -> tuple[Array, int]:
+        return jnp.sum(v * y), v.size
+
+    def curvature(self, v: Array, y: Array) -> tuple[Array, Array]:
+        return y / v, jnp.zeros_like(v)
+
+    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> Array:
+        return target - v * y - dv * dy
+
+    def pull(self, v: Array, y: Any, p: Array) -> Array:
+        return p / v
+
+    def follow(self, v: Array, y: Any, p: Array, dv: Array) -> Array:
+        return (p - y * dv) / v
+
+    def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
+        return jnp.minimum(_ratio(v, dv), _ratio(y, dy))

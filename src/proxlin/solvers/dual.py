@@ -1,0 +1,264 @@
+"""The convex prox-linear subproblem, solved exactly through its dual.
+
+    P(d) = sum_i f_i(b_i + B_i d) + kappa/2 |d|^2,        f_i(z) = max_{v in V} <z, v> - rho_i/2 |v|^2
+    dual: min_{v in V^n} |B'v|^2 / (2 kappa) + 1/2 sum_i rho_i |v_i|^2 - <b, v>,        d = -B'v / kappa
+    gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + kappa/2 |d + B'v / kappa|^2,      z = b + B d
+
+The gap is a certificate for any d and any v in V^n: P(d) - min P <= gap(d, v).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from proxlin.solvers.cones import AbstractCone, Ball, Box, Simplex, Space, norms
+from proxlin.solvers.interior import interior
+from proxlin.solvers.splitting import Columns, Point, Rows, System, better, burst, certify, refined
+
+
+class DualAnswer(eqx.Module):
+    """A pair (d, v), v in V^n, with its certificate; what is not reached is not claimed: converged = gap <= tol.
+
+    value = P(d); gap = gap(d, v); iterations: ADMM steps plus interior-point steps, or accelerated gradient steps;
+    applies, transposes: the exact number of calls made to the two functions of `solve_matrix_free` (0 for `solve_dense`).
+    """
+
+    d: Any
+    v: Array
+    value: Array
+    gap: Array
+    iterations: Array
+    converged: Array
+    applies: Array
+    transposes: Array
+
+
+# ---------------------------------------------------------------------------------------------------- dense
+
+
+class _Scaled(eqx.Module):
+    """The problem in the units of the solvers: V of radius 1, A = B / sqrt(kappa), mean |z_i| = 1 at the start.
+
+    With v = radius u and d = e sqrt(scale / kappa): b, rho, P and the gap are divided by `scale`.
+    """
+
+    A: Array
+    b: Array
+    rho: Array
+    cone: AbstractCone
+    anchor: Array
+    scale: Array
+
+    def __init__(self, B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone):
+        radius = jnp.asarray(cone.radius(), b.dtype)
+        self.cone = cone.scaled(1 / radius)
+        self.anchor = self.cone.project(jnp.zeros_like(b))
+        A, b, rho = B * (radius / jnp.sqrt(kappa)), b * radius, rho * radius**2
+        z = b - rho[:, None] * self.anchor - _fore(A, _back(A, self.anchor))
+        z = z - jnp.mean(z, axis=-1, keepdims=True) if isinstance(cone, Simplex) else z  # f(z + t) = f(z) + t
+        sizes = norms(z)
+        scale = jnp.sum(sizes) / jnp.maximum(jnp.sum(sizes > 0, dtype=b.dtype), 1)
+        self.scale = jnp.where((scale > 0) & jnp.isfinite(scale), scale, jnp.ones_like(scale))
+        self.A, self.b, self.rho = A / jnp.sqrt(self.scale), b / self.scale, rho / self.scale
+
+
+def _fore(A: Array, e: Array) -> Array:
+    return (A.reshape(-1, e.size) @ e).reshape(A.shape[:2])
+
+
+def _back(A: Array, v: Array) -> Array:
+    return v.reshape(-1) @ A.reshape(v.size, -1)
+
+
+def _system(p: _Scaled) -> System:
+    """d x d when d is below half of nk (the crossing measured in facts/subproblem.md), else nk x nk."""
+    n, k, d = p.A.shape
+    return Columns(p.A, p.cone) if 2 * d < n * (k - isinstance(p.cone, Simplex)) else Rows(p.A, p.cone)
+
+
+def _linear(p: _Scaled) -> tuple[Point, Array]:
+    """V = R^k: (K + rho) v = b."""
+    system = _system(p)
+    h = jnp.where(p.rho > 0, p.rho, jnp.ones_like(p.rho))[:, None] * jnp.ones_like(p.b)
+    g = jnp.zeros_like(h)
+    factor = system.factor(h, g)
+    v, e = refined(system, factor, h, g, jnp.zeros(p.A.shape[2:], p.b.dtype), p.b)
+    dv, de = system.solve(factor, e + system.back(v), p.b + system.fore(e) - h * v)
+    return certify(system, p.cone, p.b, p.rho, e + de, v + dv), jnp.int32(1)
+
+
+def _one_ball(p: _Scaled) -> tuple[Point, Array]:
+    """One block, V the ball: (K + rho + t) v = b with t = 0 and |v| <= 1, or |v| = 1 (the secular equation).
+
+    With A = U S V': v(t) = U c / (S^2 + rho + t) + (b - U c) / (rho + t), c = U'b. Newton on 1 / |v(t)| - 1, which is
+    concave and increasing, from the left: it never passes the root. t starts at eps (|b| is 1): where |v(eps)| <= 1 the
+    residual is zero up to eps, and singular K needs no case of its own.
+    """
+    A, b, rho = p.A[0], p.b[0], p.rho[0]
+    U, S, Vt = jnp.linalg.svd(A, full_matrices=False)
+    c = b @ U
+    rest = norms(b - U @ c)
+
+    def weights(t):
+        return 1 / (S * S + rho + t), 1 / (rho + t)
+
+    def newton(_, t):
+        inner, outer = weights(t)
+        square = jnp.sum((c * inner) ** 2) + (rest * outer) ** 2
+        slope = jnp.sum(c * c * inner**3) + rest**2 * outer**3
+        move = (jnp.sqrt(square) - 1) * square / jnp.where(slope > 0, slope, jnp.ones_like(slope))
+        return t + jnp.maximum(move, 0)
+
+    t = jax.lax.fori_loop(0, 40, newton, jnp.asarray(jnp.finfo(b.dtype).eps, b.dtype))
+    inner, outer = weights(t)
+    v = p.cone.project((U @ (c * inner) + (b - U @ c) * outer)[None])
+    e = -(S * c * inner) @ Vt
+    gap = jnp.sum(p.cone.excess(p.b + _fore(p.A, e), v, p.rho)) + jnp.sum((e + _back(p.A, v)) ** 2) / 2
+    return Point(e, v, gap), jnp.int32(1)
+
+
+def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
+    """A burst of ADMM, then the interior point if it is needed."""
+    system = _system(p)
+    pair = lambda v: certify(system, p.cone, p.b, p.rho, -system.back(v), v)  # noqa: E731
+    start, z = pair(p.anchor), jnp.zeros_like(p.b)
+    if v0 is not None:
+        warm = pair(p.cone.project(v0))
+        z = jnp.where(warm.gap < start.gap, p.b + system.fore(warm.e) - p.rho[:, None] * warm.v, z)
+        start = better(warm, start)
+    point, steps = burst(system, p.cone, p.b, p.rho, start.v, z, tol, 120)
+    point, more = interior(system, p.cone, p.b, p.rho, better(point, start), tol)
+    return point, steps + more
+
+
+def solve_dense(
+    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Array | None = None
+) -> DualAnswer:
+    """min_d P(d) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol (absolute), from v0 (n, k) if it helps.
+
+    The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; otherwise ADMM and an
+    interior point, in d x d if d < nk / 2. The best certified pair is returned, whatever happens.
+    """
+    n, k, d = B.shape
+    shape = (n * k, 1, d) if isinstance(cone, Box) else (n, k, d)
+    each = shape[:2]
+    p = _Scaled(B.reshape(shape), b.reshape(each), jnp.repeat(rho, each[0] // n), kappa, cone)
+    radius = jnp.asarray(cone.radius(), b.dtype)
+    if isinstance(cone, Space):
+        point, steps = _linear(p)
+    elif isinstance(cone, Simplex) and k == 1:  # V is the point 1
+        point, steps = Point(-_back(p.A, p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
+    elif isinstance(cone, Ball) and n == 1 and min(k, d) <= 512:
+        point, steps = _one_ball(p)
+    else:
+        point, steps = _hybrid(p, tol / p.scale, None if v0 is None else v0.reshape(each) / radius)
+    return _answer(B, b, rho, kappa, cone, tol, point.e * jnp.sqrt(p.scale / kappa), point.v.reshape(n, k) * radius, steps)
+
+
+def _answer(B, b, rho, kappa, cone, tol, d, v, steps) -> DualAnswer:
+    """The certificate once more, in the caller's units."""
+    v = cone.project(v)
+    z, r = b + _fore(B, d), d + _back(B, v) / kappa
+    gap = jnp.sum(cone.excess(z, v, rho)) + kappa / 2 * jnp.sum(r * r)
+    value = jnp.sum(cone.value(z, rho)) + kappa / 2 * jnp.sum(d * d)
+    return DualAnswer(d, v, value, gap, steps, gap <= tol, jnp.int32(0), jnp.int32(0))
+
+
+# ---------------------------------------------------------------------------------------------- matrix-free
+
+
+class _Ray(eqx.Module):
+    """A dual point v with d = -B'v / kappa and z = b + B d."""
+
+    v: Array
+    d: Any
+    z: Array
+
+
+class _State(eqx.Module):
+    old: _Ray
+    new: _Ray
+    momentum: Array
+    smoothness: Array
+    best: _Ray
+    gap: Array
+    steps: Array
+    transposes: Array
+
+
+def solve_matrix_free(
+    apply: Callable[[Any], Array],
+    transpose: Callable[[Array], Any],
+    b: Array,
+    rho: Array,
+    kappa: Array,
+    cone: AbstractCone,
+    tol: Array,
+    max_iterations: int | Array,
+    v0: Array | None = None,
+) -> DualAnswer:
+    """min_d P(d) with B through apply (tree -> (n, k)) and transpose ((n, k) -> tree): accelerated dual projected gradient.
+
+        v+ = project(y - (rho y - z(y)) / smoothness),   y = v + beta (v - v_old),   restart when <y - v+, v+ - v> > 0
+
+    Each step calls apply once and transpose once, and transpose once more for each time that smoothness was found too small
+    (|B'(v+ - y)|^2 / kappa + rho |v+ - y|^2 > smoothness |v+ - y|^2); two transposes and one apply come before. z(y) and
+    d(y) are combinations of what is known, so the gap is checked at each step for free.
+    """
+    tree = optax.tree
+
+    def direction(v: Array) -> Any:
+        return tree.scale(-1 / kappa, transpose(v))
+
+    def ray(v: Array, d: Any) -> _Ray:
+        return _Ray(v, d, b + apply(d))
+
+    def curvature(v: Array, d: Any) -> Array:
+        """(|B'v|^2 / kappa + sum rho_i |v_i|^2) / |v|^2 for d = -B'v / kappa."""
+        size = jnp.sum(v * v)
+        energy = kappa * tree.vdot(d, d) + jnp.sum(rho[:, None] * v * v)
+        return jnp.where(size > 0, energy / jnp.where(size > 0, size, jnp.ones_like(size)), jnp.zeros_like(size))
+
+    def body(s: _State) -> _State:
+        momentum = (1 + jnp.sqrt(1 + 4 * s.momentum**2)) / 2
+        beta = (s.momentum - 1) / momentum
+        y = jax.tree.map(lambda new, old: new + beta * (new - old), s.new, s.old)
+
+        def attempt(carry):
+            _, _, smoothness, needed, calls = carry
+            smoothness = jnp.where(needed > smoothness, jnp.maximum(1.1 * smoothness, 1.05 * needed), smoothness)
+            v = cone.project(y.v + (y.z - rho[:, None] * y.v) / smoothness)
+            d = direction(v)
+            return v, d, smoothness, curvature(v - y.v, tree.sub(d, y.d)), calls + 1
+
+        first = attempt((y.v, y.d, s.smoothness, jnp.zeros_like(s.smoothness), s.transposes))
+        v, d, smoothness, _, calls = jax.lax.while_loop(lambda c: c[3] > 1.01 * c[2], attempt, first)
+        new = ray(v, d)
+        rest = tree.sub(d, y.d)
+        gaps = jnp.stack([
+            jnp.sum(cone.excess(new.z, v, rho)),
+            jnp.sum(cone.excess(y.z, v, rho)) + kappa / 2 * tree.vdot(rest, rest),
+        ])
+        pair = jax.tree.map(lambda a, c: jnp.where(gaps[0] <= gaps[1], a, c), new, _Ray(v, y.d, y.z))
+        gap = jnp.min(gaps)
+        best = jax.tree.map(lambda a, c: jnp.where(gap < s.gap, a, c), pair, s.best)
+        restart = jnp.sum((y.v - v) * (v - s.new.v)) > 0
+        momentum = jnp.where(restart, jnp.ones_like(momentum), momentum)
+        return _State(s.new, new, momentum, smoothness, best, jnp.minimum(gap, s.gap), s.steps + 1, calls)
+
+    v = cone.project(jnp.zeros_like(b) if v0 is None else v0)
+    start = ray(v, direction(v))
+    probe = jnp.where(jnp.any(b != 0), b, jnp.ones_like(b))
+    smoothness = jnp.maximum(curvature(probe, direction(probe)), jnp.finfo(b.dtype).tiny ** 0.5)
+    gap = jnp.sum(cone.excess(start.z, v, rho))
+    one = jnp.ones((), b.dtype)
+    state = _State(start, start, one, smoothness, start, gap, jnp.int32(0), jnp.int32(2))
+    end = jax.lax.while_loop(lambda s: (s.gap > tol) & (s.steps < max_iterations), body, state)
+    d, v = end.best.d, end.best.v
+    value = jnp.sum(cone.value(end.best.z, rho)) + kappa / 2 * tree.vdot(d, d)
+    return DualAnswer(d, v, value, end.gap, end.steps, end.gap <= tol, end.steps + 1, end.transposes)

@@ -1,0 +1,148 @@
+"""PLI: the prox-linear step by an incremental inner loop, matrix-free; accepted if F does not increase."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ..cost import Cost
+from ..outers import AbstractProximable
+from ..problem import AbstractProblem, MeanOfLosses
+from ..schedules import as_schedule
+from ..types import Key, Params, dtype_of, number
+from .base import AbstractSolver, Info
+from .block_dual import BlockDual
+from .casimir import CasimirSVRG
+
+
+class AbstractLoop(eqx.Module):
+    """An inner loop: some epochs on the linearised, regularised problem."""
+
+    @abc.abstractmethod
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params: ...
+
+    @abc.abstractmethod
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]: ...
+
+
+class CasimirLoop(AbstractLoop):
+    """Casimir-SVRG with the smoothing nu_t of the outer step t; inner step and kappa tied to it if not given."""
+
+    nu: Callable
+    schedule: Callable | None
+
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params:
+        solver = CasimirSVRG(_Level(self.nu(t)), None, self._step(t), "center", True)
+        state = solver.init(sub, w)
+
+        def body(j: Array, state: Any) -> Any:
+            return solver.step(sub, state, jax.random.fold_in(key, j))[0]
+
+        return jax.lax.fori_loop(0, epochs, body, state).w
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        solver = CasimirSVRG(self.nu, None, self.schedule, "center", True)
+        prices = solver.prices(problem.linearize(w), w)
+        return {"inner": prices["step"], "step": prices.get("init", Cost()) + problem.prices(w).value}
+
+    def _step(self, t: Array) -> Callable | None:
+        return None if self.schedule is None else _Level(self.schedule(t))
+
+
+class DualLoop(AbstractLoop):
+    """Block dual coordinate ascent: no smoothing, no step."""
+
+    ascent: BlockDual
+
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params:
+        grams = self.ascent.grams(sub)
+
+        def body(j: Array, carry: Any) -> Any:
+            return self.ascent.epoch(sub, *carry, grams, jax.random.fold_in(key, j))
+
+        return jax.lax.fori_loop(0, epochs, body, self.ascent.start(sub))[0]
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        price = problem.linearize(w).prices(w)
+        return {"inner": price.subgradient, "step": price.expand + price.pull + problem.prices(w).value}
+
+
+class _Level(eqx.Module):
+    """A constant schedule of a traced number."""
+
+    level: Array
+
+    def __call__(self, t: Any) -> Array:
+        return self.level
+
+
+class PLIState(eqx.Module):
+    """The iterate, F there, and the count of outer steps."""
+
+    w: Params
+    value: Array
+    t: Array
+
+
+class PLI(AbstractSolver):
+    """w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, kept if F(w+) <= F(w)."""
+
+    problems = MeanOfLosses
+    instead = "stochastic_gauss_newton"
+
+    kappa: Array
+    loop: AbstractLoop
+    passes: Callable
+
+    def init(self, problem: AbstractProblem, w: Params) -> PLIState:
+        return PLIState(w, problem.value(w), jnp.zeros((), jnp.int32))
+
+    def step(self, problem: AbstractProblem, state: PLIState, drawn: Key) -> tuple[PLIState, Info]:
+        w, t = state.w, state.t
+        kappa = self.kappa.astype(dtype_of(w))
+        epochs = jnp.asarray(self.passes(t)).astype(jnp.int32)
+        new = self.loop.run(problem.linearize(w).regularize(kappa, w), w, t, epochs, drawn)
+        value = problem.value(new)
+        keep = value <= state.value
+        moved = kappa * optax.tree.norm(optax.tree.sub(new, w))
+        kept = PLIState(optax.tree.where(keep, new, w), jnp.where(keep, value, state.value), t + 1)
+        return kept, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf))
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        return self.loop.prices(problem, w) | {"init": problem.prices(w).value}
+
+    def check(self, problem: AbstractProblem) -> None:
+        AbstractSolver.check(self, problem)
+        if isinstance(self.loop, DualLoop) and not isinstance(problem.outer, AbstractProximable):
+            raise TypeError(
+                f'pli(inner="dual") needs an outer function with a projection; {type(problem.outer).__name__} has an '
+                f'oracle instead. Take pli(inner="casimir_svrg").'
+            )
+
+    def name(self) -> str:
+        return "pli"
+
+
+def pli(
+    kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str = "casimir_svrg"
+) -> PLI:
+    """Prox-linear with an incremental inner loop of `inner_passes` epochs (a number, or a schedule of outer steps).
+
+    inner="casimir_svrg" smooths f by nu (a number or a schedule of outer steps); inner="dual" is block dual coordinate
+    ascent, which needs neither nu nor step.
+    """
+    if inner not in ("casimir_svrg", "dual"):
+        raise ValueError(f'inner must be "casimir_svrg" or "dual"; it is {inner!r}.')
+    kappa = number(kappa, "kappa", low=0.0, open=True)
+    if not callable(inner_passes) and (int(inner_passes) != inner_passes or inner_passes < 1):
+        raise ValueError(f"inner_passes must be a positive integer or a schedule; it is {inner_passes!r}.")
+    if inner == "dual":
+        return PLI(kappa, DualLoop(BlockDual()), as_schedule(inner_passes))
+    if nu is None:
+        raise ValueError('pli(inner="casimir_svrg") needs the smoothing nu; inner="dual" does without.')
+    return PLI(kappa, CasimirLoop(as_schedule(nu), None if step is None else as_schedule(step)), as_schedule(inner_passes))

@@ -1,0 +1,251 @@
+"""The one loop: epochs compiled once, records off the clock, stop rules, and going on as if it had not stopped."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..checks import check_parameters
+from ..cost import Cost
+from ..problem import AbstractProblem
+from ..results import Status
+from ..types import Key, Params, dtype_of, is_parameter
+from .auto import choose
+from .base import AbstractSolver, Info, scan_steps
+from .compiled import timed
+from .progress import Progress
+from .solution import SavedState, Solution
+
+BLOW_UP = 1e6  # F this many times above max(1, |F| at the start) is a divergence
+
+
+def minimize(
+    problem: AbstractProblem,
+    w: Params,
+    solver: AbstractSolver | str = "auto",
+    *,
+    passes: float | int | None = None,
+    steps: int | None = None,
+    tol: float | int | None = None,
+    stop: Callable[[Params, dict[str, Any]], bool] | None = None,
+    seed: int = 0,
+    metrics: dict[str, Callable[[Params], Any]] | None = None,
+    progress: bool = False,
+    resume: Solution | None = None,
+) -> Solution:
+    """min F(w) from w. See the class `Solution` for what comes back.
+
+    The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
+    the certified gap or kappa |w+ - w| is at most tol max(1, |F|), when `stop(w, record)` says so, when no step helps,
+    or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the solution's, and the
+    result is that of an uninterrupted run.
+    """
+    _check_budgets(passes, steps, tol)
+    w = check_parameters(w, problem.data)
+    at, rest = eqx.partition(w, is_parameter)
+    bound = problem.bind(rest)
+    why = ""
+    if isinstance(solver, str):
+        if solver != "auto":
+            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {solver!r}.')
+        solver, reason = choose(bound, at)
+        why = f"auto took {reason}. "
+    solver.check(bound)
+    if passes is None and steps is None:
+        passes, steps = (None, 100) if solver.full_batch() else (100.0, None)
+    run = _Run(bound, solver, at, rest, metrics or {}, seed if resume is None else resume.seed)
+    run.start(at) if resume is None else run.go_on(resume)
+    limits = _Limits(passes, steps, *_tolerance(tol, dtype_of(at)), stop)
+    with Progress(progress, passes, steps, solver.name()) as bar:
+        status = run.until(limits, bar)
+    return run.solution(status, why + run.message(status, limits))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    passes: float | int | None
+    steps: int | None
+    tol: float | int | None
+    note: str
+    stop: Callable | None
+
+
+class _Run:
+    """The state of a run on the host: iterates, counts and the history."""
+
+    def __init__(self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int):
+        self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, int(seed)
+        self.key = jax.random.key(self.seed)
+        self.n, self.epoch = len(problem), solver.epoch(problem)
+        self.prices = solver.prices(problem, w)
+        self.info: Info | None = None
+
+    def start(self, w: Params) -> None:
+        self.cost, self.step, self.seconds, self.records = Cost(), 0, 0.0, []
+        self.w, self.best, self.best_value = w, w, math.inf
+        self.record()
+        if not math.isfinite(self.value):
+            raise ValueError(f"F is {self.value} at the start w; minimize needs a start where F is finite.")
+        self.state, self.seconds = timed(_init, self.solver, self.problem, w)
+        self.cost = self.prices.get("init", Cost())
+
+    def go_on(self, old: Solution) -> None:
+        if old.status == Status.diverged:
+            raise ValueError("A diverged run cannot go on; start again with a smaller step.")
+        if old.n != self.n or old.solver != self.solver.name():
+            raise ValueError(
+                f"This solution is of {old.solver} on {old.n} samples; it cannot go on with {self.solver.name()} on {self.n}."
+            )
+        if set(old.history) != {"step", "passes", "seconds", "value", *self.metrics}:
+            raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
+        names = list(old.history)
+        self.records = [dict(zip(names, row, strict=True)) for row in zip(*(old.history[x] for x in names), strict=True)]
+        self.cost, self.step, self.seconds = old.cost, int(old.history["step"][-1]), float(old.history["seconds"][-1])
+        self.w = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
+        self.best, self.best_value = self.w, old.value
+        self.value, self.start_value = old.value, float(old.history["value"][0])
+        self.state = old.state
+        if isinstance(old.state, SavedState):
+            shapes = eqx.filter_eval_shape(_init, self.solver, self.problem, self.w)
+            leaves, treedef = jax.tree.flatten(shapes)
+            found = [(x.shape, x.dtype) for x in old.state.leaves]
+            if found != [(x.shape, x.dtype) for x in leaves]:
+                raise ValueError("This solution was saved by a solver with other settings or for another w.")
+            self.state = treedef.unflatten([jnp.asarray(x) for x in old.state.leaves])
+
+    def until(self, limits: _Limits, bar: Progress) -> Status:
+        """Run to the first reason to end."""
+        while True:
+            status = self.ended(limits)
+            if status is not None:
+                return status
+            if self.step % self.epoch and len(self.records) > 1:
+                self.records.pop()  # an interrupted epoch: an uninterrupted run has no record there
+            self.advance(self.length(limits))
+            self.record()
+            bar.show(self.records[-1])
+
+    def length(self, limits: _Limits) -> int:
+        """Steps to the next record: to the end of the epoch, or to the end of a budget."""
+        length = self.epoch - self.step % self.epoch
+        if limits.steps is not None:
+            length = min(length, limits.steps - self.step)
+        if limits.passes is not None and self.epoch > 1:
+            calls = self.prices["step"]
+            left = limits.passes - self.cost.passes(self.n)
+            length = min(length, max(1, math.ceil(left / calls.passes(self.n) - 1e-6)))
+        return length
+
+    def advance(self, length: int) -> None:
+        key = jax.random.fold_in(self.key, self.step // self.epoch)
+        offset = jnp.asarray(self.step % self.epoch, jnp.int32)
+        epoch = _Epoch(self.epoch, length)
+        (self.state, self.info), seconds = timed(epoch, self.solver, self.problem, self.state, key, offset)
+        self.seconds += seconds
+        self.step += length
+        counts = {"step": length} | {name: int(count) for name, count in self.info.counts.items()}
+        for name, count in counts.items():
+            self.cost = self.cost + self.prices.get(name, Cost()) * count
+        self.w = self.solver.iterate(self.state)
+
+    def record(self) -> None:
+        """F and the metrics at the iterate: off the clock, and not in the cost."""
+        (value, finite), _ = timed(_value, self.problem, self.w)
+        self.value = float(value) if bool(finite) else math.nan
+        if not self.records:
+            self.start_value = self.value
+        if self.value < self.best_value:
+            self.best, self.best_value = self.w, self.value
+        record = {"step": self.step, "passes": self.cost.passes(self.n), "seconds": self.seconds, "value": self.value}
+        whole = eqx.combine(self.w, self.rest)
+        self.records.append(record | {name: float(metric(whole)) for name, metric in self.metrics.items()})
+
+    def ended(self, limits: _Limits) -> Status | None:
+        if not self.value <= self.start_value + BLOW_UP * max(1.0, abs(self.start_value)):
+            return Status.diverged
+        if limits.stop is not None and limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1])):
+            return Status.stopped
+        if self.info is not None:
+            if limits.tol is not None and self.info.measure is not None:
+                if float(self.info.measure) <= limits.tol * max(1.0, abs(self.value)):
+                    return Status.converged
+            if self.info.stalled is not None and bool(self.info.stalled):
+                return Status.stalled
+        if limits.steps is not None and self.step >= limits.steps:
+            return Status.budget
+        if limits.passes is not None and self.cost.passes(self.n) >= limits.passes - 1e-9:
+            return Status.budget
+        return None
+
+    def message(self, status: Status, limits: _Limits) -> str:
+        text = status.sentence
+        if status == Status.diverged:
+            text += f" {self.solver.remedy()}"
+        if limits.tol is not None and self.info is not None and self.info.measure is None:
+            text += f" tol was not used: {self.solver.name()} gives no certificate."
+        return text + limits.note
+
+    def solution(self, status: Status, message: str) -> Solution:
+        diverged = status == Status.diverged
+        w, value = (self.best, self.best_value) if diverged else (self.w, self.value)
+        history = {name: np.asarray([record[name] for record in self.records]) for name in self.records[0]}
+        whole = eqx.combine(w, self.rest)
+        return Solution(
+            whole, value, status, message, self.cost, history, self.state, self.solver.name(), self.seed, self.n
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Epoch:
+    """`length` of the `count` steps of an epoch, from an offset; all draws of the epoch are made before its steps."""
+
+    count: int
+    length: int
+
+    def __call__(
+        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Key, offset: Array
+    ) -> tuple[Any, Info]:
+        drawn = solver.draw(problem, key, self.count)
+        if self.length < self.count:
+            drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, offset, self.length), drawn)
+        return scan_steps(solver, problem, state, drawn)
+
+
+def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
+    return solver.init(problem, w)
+
+
+def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
+    finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(w)]
+    return problem.value(w), jnp.all(jnp.stack(finite))
+
+
+def _check_budgets(passes: float | int | None, steps: int | None, tol: float | int | None) -> None:
+    for name, value in (("passes", passes), ("steps", steps), ("tol", tol)):
+        if value is not None and not value >= 0:
+            raise ValueError(f"{name} must not be negative; it is {value}.")
+
+
+def _tolerance(tol: float | int | None, dtype: Any) -> tuple[float | None, str]:
+    """tol, raised to 100 eps where it asks for more than the arithmetic has, and the sentence that says so."""
+    floor = 100 * float(jnp.finfo(dtype).eps)
+    if tol is None or tol >= floor:
+        return tol, ""
+    return floor, f" tol was raised from {tol:g} to {floor:.2g}, the accuracy of {jnp.dtype(dtype).name}."
+
+
+def at_noise_level(level: float | int) -> Callable[[Params, dict[str, Any]], bool]:
+    """A stop rule: F(w) <= level, where fitting further would fit the noise (Proposition 2).
+
+    >>> at_noise_level(0.5)(None, {"value": 0.4})
+    True
+    """
+    if not (math.isfinite(level) and level >= 0):
+        raise ValueError(f"The noise level must be finite and not negative; it is {level}.")
+    return lambda w, record: record["value"] <= level

@@ -1,0 +1,192 @@
+"""The prox-linear subproblem of a problem, solved to a certified gap: shapes choose the method, dual.py does the work.
+
+    min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from ..checks import check_parameters
+from ..cost import Cost
+from ..outers import L2, AbstractBox, AbstractProximable, AbstractSupport, LInf, Max, Origin
+from ..problem import AbstractProblem
+from ..results import Status
+from ..types import Params, dtype_of, is_parameter, number, parameters
+from .cones import AbstractCone, Ball, Box, Simplex, Space
+from . import dual
+
+JACOBIAN_BYTES = 2**30  # a dense Jacobian above this is not formed ...
+ORDER = 6000  # ... nor a Gram matrix of a larger order: a factorisation would take minutes
+
+
+class Expansion(eqx.Module):
+    """u_i and J_i at w, c_i J_i dense: what the subproblems of one w with different kappa share."""
+
+    u: Float[Array, "m k"]
+    jacobian: Float[Array, "m k d"]
+
+
+class Answer(eqx.Module):
+    """The minimiser, the value there, the certified gap, and what it took; v are the dual variables (n, k)."""
+
+    w: Params
+    v: Array
+    value: Array
+    gap: Array
+    iterations: Array
+    converged: Array
+    counts: dict[str, Array]
+
+
+class General(AbstractCone):
+    """Any V by its projection, for first-order methods."""
+
+    support: AbstractSupport
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        smooth = eqx.filter_vmap(self.support.project)(z / jnp.where(rho > 0, rho, jnp.ones_like(rho))[:, None])
+        return jnp.where(rho[:, None] > 0, smooth, eqx.filter_vmap(self.support.argmax)(z))
+
+
+class Subsolver(eqx.Module):
+    """How to solve subproblems: the relative gap wanted, and the iterations a matrix-free solve may take."""
+
+    tol: Array = eqx.field(default=1e-10, converter=jnp.asarray)
+    max_iterations: int = eqx.field(default=20000, static=True)
+
+    def check(self, problem: AbstractProblem) -> None:
+        """Raise a sentence if f has no projection to work with."""
+        if not isinstance(problem.outer, AbstractProximable):
+            raise TypeError(
+                f"The exact prox-linear step needs an outer function with a projection; {type(problem.outer).__name__} "
+                f"has an oracle instead. Take pli."
+            )
+        problem.outer.dual_form()
+
+    def dense(self, problem: AbstractProblem, w: Params) -> bool:
+        """Whether the Jacobian and the smaller of the two Gram matrices can be formed (shapes alone)."""
+        m, k = problem.coefficients().shape[0], problem.outputs(w)
+        d = sum(x.size for x in jax.tree.leaves(parameters(w)))
+        formed = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES and min(m * k, d) <= ORDER
+        return formed and not isinstance(cone_of(problem.outer)[0], General)
+
+    def expand(self, problem: AbstractProblem, w: Params) -> Expansion | None:
+        return Expansion(*problem.expand(w)) if self.dense(problem, w) else None
+
+    def solve(self, problem: AbstractProblem, w: Params, expansion: Expansion | None = None, v0: Any = None) -> Answer:
+        """The minimiser of a linearised problem with a quadratic; w gives the scale |F(w)| of the tolerance."""
+        original, anchor = problem.expanded_at()
+        if expansion is None:
+            expansion = self.expand(original, anchor)
+        dtype = dtype_of(w)
+        weight, center, offset = _quadratic(problem, dtype)
+        c = problem.coefficients().astype(dtype)
+        cone, rho = cone_of(problem.outer)
+        rho = jnp.asarray(rho).astype(dtype) * c
+        away = optax.tree.sub(center, parameters(anchor))
+        if expansion is None:
+            at = original.stack(anchor)
+            r = at + original.push(anchor, away)
+        else:
+            at = expansion.u
+            r = at + expansion.jacobian @ ravel_pytree(away)[0]
+        b = c[:, None] * r
+        size = jnp.abs(jnp.sum(cone.value(c[:, None] * at, rho)) + offset)
+        target = jnp.maximum(self.tol.astype(dtype), 100 * jnp.finfo(dtype).eps) * jnp.maximum(size, 1)
+        if expansion is None:
+            answer = dual.solve_matrix_free(
+                lambda d: c[:, None] * original.push(anchor, d),
+                lambda v: original.pull(anchor, c[:, None] * v),
+                *(b, rho, weight, cone, target, self.max_iterations, v0),
+            )
+            x = optax.tree.add(center, answer.d)
+        else:
+            answer = _solve_dense(c[:, None, None] * expansion.jacobian, b, rho, weight, cone, target, v0)
+            flat, unravel = ravel_pytree(center)
+            x = unravel(flat + answer.d)
+        counts = {} if expansion is not None else {"applies": answer.applies, "transposes": answer.transposes}
+        return Answer(x, answer.v, answer.value + offset, answer.gap, answer.iterations, answer.converged, counts)
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        """Of one solve at w: the expansion, or the stack and the pushes and pulls of a matrix-free solve."""
+        price = problem.prices(w)
+        if self.dense(problem, w):
+            return {"step": price.expand}
+        return {"step": Cost(phi=len(problem)) + price.push, "applies": price.push, "transposes": price.pull}
+
+
+def cone_of(outer: AbstractProximable) -> tuple[AbstractCone, Any]:
+    """The set V of the dual variables as a cone, and rho: f*(v) = indicator of V + rho/2 |v|^2."""
+    support, rho = outer.dual_form()
+    if isinstance(support, AbstractBox):
+        return Box(*support.bounds()), rho
+    known = {L2: Ball, Max: Simplex, Origin: Space}
+    if type(support) in known:
+        return known[type(support)](), rho
+    return (CrossPolytope() if isinstance(support, LInf) else General(support)), rho
+
+
+class CrossPolytope(AbstractCone):
+    """V = {sum |v_j| <= 1}, f(z) = max_j |z_j|: v = p - q with (p, q) in the simplex of R^2k."""
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        both = Simplex().maximizer(jnp.concatenate([z, -z], axis=-1), rho)
+        return both[:, : z.shape[-1]] - both[:, z.shape[-1] :]
+
+
+def _solve_dense(B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any) -> dual.DualAnswer:
+    if not isinstance(cone, CrossPolytope):
+        return dual.solve_dense(B, b, rho, kappa, cone, tol, v0)
+    k = b.shape[1]
+    both = dual.solve_dense(
+        jnp.concatenate([B, -B], axis=1), jnp.concatenate([b, -b], axis=1), rho, kappa, Simplex(), tol
+    )
+    return eqx.tree_at(lambda a: a.v, both, both.v[:, :k] - both.v[:, k:])
+
+
+def _quadratic(problem: AbstractProblem, dtype: Any) -> tuple[Array, Params, Array]:
+    q = problem.quadratic
+    if q is None or q.center is None:
+        raise ValueError("A subproblem needs a proximal term; call regularize(kappa, w) with kappa > 0 first.")
+    return q.weight.astype(dtype), q.center, q.offset.astype(dtype)
+
+
+class Subsolution(eqx.Module):
+    """The exact prox-linear step: `w`, the `value` of the subproblem there, its certified `gap`, `iterations`, `status`."""
+
+    w: Params
+    value: float = eqx.field(static=True)
+    gap: float = eqx.field(static=True)
+    iterations: int = eqx.field(static=True)
+    status: Status = eqx.field(static=True)
+
+
+def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10) -> Subsolution:
+    """argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
+
+    Converged means gap <= tol max(1, |F(w)|); the gap is absolute and bounds value - minimum. `tol` is raised to
+    100 eps where it is below. The value includes the proximal term and the ridge.
+    """
+    kappa = number(kappa, "kappa", low=0.0, open=True)
+    solver = Subsolver(number(tol, "tol", low=0.0, open=True))
+    solver.check(problem)
+    w = check_parameters(w, problem.data)
+    at, rest = eqx.partition(w, is_parameter)
+    answer = _solve(solver, problem.bind(rest), at, kappa)
+    reached = bool(answer.converged)
+    unreached = Status.budget if int(answer.iterations) >= solver.max_iterations else Status.stalled
+    status = Status.converged if reached else unreached
+    return Subsolution(
+        eqx.combine(answer.w, rest), float(answer.value), float(answer.gap), int(answer.iterations), status
+    )
+
+
+@eqx.filter_jit
+def _solve(solver: Subsolver, problem: AbstractProblem, w: Params, kappa: Array) -> Answer:
+    return solver.solve(problem.linearize(w).regularize(kappa, w), w)

@@ -1,0 +1,109 @@
+"""SVRG: one epoch of w <- w - step (g_i(w) - g_i(snapshot) + mean g(snapshot) + quadratic'(w))."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from ..cost import Cost
+from ..inners import Linearized
+from ..problem import AbstractProblem, MeanOfLosses
+from ..schedules import as_schedule
+from ..types import Key, Params, dtype_of, number
+from .base import AbstractSolver, Info, State
+
+
+def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Array, " n"], average: bool) -> Params:
+    """The average (or last) iterate of one epoch from the snapshot w; the quadratic is never sampled."""
+    correct = _stored_duals(problem, w) if isinstance(problem.inner, Linearized) else _two_subgradients(problem, w)
+
+    def body(carry: tuple[Params, Params], i: Array) -> tuple[tuple[Params, Params], None]:
+        x, total = carry
+        g = correct(x, i)
+        if problem.quadratic is not None:
+            g = optax.tree.add(g, problem.quadratic.gradient(x))
+        x = optax.tree.add_scale(x, -step, g)
+        return (x, optax.tree.add(total, x) if average else total), None
+
+    (x, total), _ = jax.lax.scan(body, (w, optax.tree.zeros_like(w) if average else None), drawn)
+    return optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total) if average else x
+
+
+def epoch_price(problem: AbstractProblem, w: Params) -> Cost:
+    """One snapshot and n steps: two subgradients a step, or one JVP and one VJP where J_i is fixed."""
+    losses = problem.plain().prices(w).subgradient
+    return losses + (losses if isinstance(problem.inner, Linearized) else losses * 2)
+
+
+def _two_subgradients(problem: AbstractProblem, snapshot: Params) -> Callable:
+    losses = problem.plain()
+    mean = losses.subgradient(snapshot)
+
+    def correct(x: Params, i: Array) -> Params:
+        one = losses[i]
+        return optax.tree.add(optax.tree.sub(one.subgradient(x), one.subgradient(snapshot)), mean)
+
+    return correct
+
+
+def _stored_duals(problem: AbstractProblem, snapshot: Params) -> Callable:
+    """J_i is fixed, so one VJP pulls the difference of the two dual vectors; the snapshot's are kept (n k numbers)."""
+    losses = problem.plain()
+    f = losses.outer
+    v0 = jax.vmap(f.subgradient)(losses.stack(snapshot))
+    mean = losses.pull(snapshot, v0 * losses.coefficients().astype(v0.dtype)[:, None])
+
+    def correct(x: Params, i: Array) -> Params:
+        one = losses[i]
+        u, pull = jax.vjp(lambda p: one.stack(p)[0], x)
+        change = f.subgradient(u) - v0[i]
+        if losses.weights is not None:
+            change = change * losses.weights[i].astype(change.dtype)
+        return optax.tree.add(pull(change)[0], mean)
+
+    return correct
+
+
+class SVRG(AbstractSolver):
+    """Epochs of SVRG on the subgradients (nu None) or on the smoothed losses; one step is one epoch."""
+
+    problems = MeanOfLosses
+    instead = "stochastic_gauss_newton"
+
+    schedule: Callable
+    nu: Array | None
+    average: bool = eqx.field(static=True)
+
+    def init(self, problem: AbstractProblem, w: Params) -> State:
+        return State(w, jnp.zeros((), jnp.int32))
+
+    def step(self, problem: AbstractProblem, state: State, drawn: Key) -> tuple[State, Info]:
+        n = len(problem)
+        smooth = problem if self.nu is None else problem.smooth(self.nu)
+        step = jnp.asarray(self.schedule(state.t)).astype(dtype_of(state.w))
+        w = svrg_epoch(smooth, state.w, step, jax.random.randint(drawn, (n,), 0, n, jnp.int32), self.average)
+        return State(w, state.t + 1), Info()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        return {"step": epoch_price(problem, w)}
+
+    def remedy(self) -> str:
+        first = float(jnp.max(jnp.asarray(self.schedule(jnp.zeros((), jnp.int32)))))
+        return f"Try a smaller step, such as {first / 10:.2g}; it must shrink with nu."
+
+    def name(self) -> str:
+        return "svrg"
+
+
+def svrg(step: Any, nu: Any = 0.0, average: bool = True) -> SVRG:
+    """SVRG with a constant step (or a schedule of epochs); nu > 0 smooths f, nu = 0.0 takes subgradients.
+
+    An epoch is a full snapshot and n steps with replacement from it; the next epoch starts at the average of its
+    iterates (or at the last). On smoothed losses the step must be of the order nu / max_i |J_i|^2.
+    """
+    none = not callable(nu) and isinstance(nu, int | float) and nu == 0
+    return SVRG(as_schedule(step), None if none else number(nu, "nu", low=0.0, open=True), bool(average))

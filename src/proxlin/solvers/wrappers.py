@@ -1,0 +1,145 @@
+"""Wrappers: averaging, best-so-far, and a model-based solver in the shape of optax."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ..cost import Cost
+from ..outers import AbstractOuter
+from ..problem import AbstractProblem, MeanOfLosses
+from ..types import Key, Params, dtype_of, is_parameter
+from .base import AbstractSolver, Info
+from .model_based import ModelBased
+
+
+class AveragedState(eqx.Module):
+    inner: Any
+    average: Params
+    t: Array
+
+
+class Averaged(AbstractSolver):
+    """The same steps; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
+
+    solver: AbstractSolver
+
+    def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
+        return AveragedState(self.solver.init(problem, w), w, jnp.zeros((), jnp.int32))
+
+    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
+        return self.solver.draw(problem, key, count)
+
+    def step(self, problem: AbstractProblem, state: AveragedState, drawn: Any) -> tuple[AveragedState, Info]:
+        inner, info = self.solver.step(problem, state.inner, drawn)
+        w = self.solver.iterate(inner)
+        share = 1 / (state.t + 1).astype(dtype_of(w))
+        average = optax.tree.add_scale(state.average, share, optax.tree.sub(w, state.average))
+        return AveragedState(inner, average, state.t + 1), info
+
+    def iterate(self, state: AveragedState) -> Params:
+        return state.average
+
+    def epoch(self, problem: AbstractProblem) -> int:
+        return self.solver.epoch(problem)
+
+    def full_batch(self) -> bool:
+        return self.solver.full_batch()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        return self.solver.prices(problem, w)
+
+    def check(self, problem: AbstractProblem) -> None:
+        self.solver.check(problem)
+
+    def remedy(self) -> str:
+        return self.solver.remedy()
+
+    def name(self) -> str:
+        return f"Averaged({self.solver.name()})"
+
+
+class BestState(eqx.Module):
+    inner: Any
+    best: Params
+    value: Array
+    t: Array
+
+
+class BestSoFar(AbstractSolver):
+    """The same steps; the answer is the iterate of least F among those at the end of an epoch, each F paid for."""
+
+    solver: AbstractSolver
+
+    def init(self, problem: AbstractProblem, w: Params) -> BestState:
+        return BestState(self.solver.init(problem, w), w, problem.value(w), jnp.zeros((), jnp.int32))
+
+    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
+        return self.solver.draw(problem, key, count)
+
+    def step(self, problem: AbstractProblem, state: BestState, drawn: Any) -> tuple[BestState, Info]:
+        inner, info = self.solver.step(problem, state.inner, drawn)
+        w = self.solver.iterate(inner)
+        due = (state.t + 1) % self.solver.epoch(problem) == 0
+        value = jax.lax.cond(
+            due, lambda w: problem.value(w), lambda w: jnp.full_like(state.value, jnp.inf), w
+        )
+        better = value < state.value
+        best = optax.tree.where(better, w, state.best)
+        counts = info.counts | {"best": due.astype(jnp.int32)}
+        state = BestState(inner, best, jnp.where(better, value, state.value), state.t + 1)
+        return state, Info(counts, info.measure, info.stalled)
+
+    def iterate(self, state: BestState) -> Params:
+        return state.best
+
+    def epoch(self, problem: AbstractProblem) -> int:
+        return self.solver.epoch(problem)
+
+    def full_batch(self) -> bool:
+        return self.solver.full_batch()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        prices, value = self.solver.prices(problem, w), problem.prices(w).value
+        return prices | {"best": value, "init": prices.get("init", Cost()) + value}
+
+    def check(self, problem: AbstractProblem) -> None:
+        self.solver.check(problem)
+
+    def remedy(self) -> str:
+        return self.solver.remedy()
+
+    def name(self) -> str:
+        return f"BestSoFar({self.solver.name()})"
+
+
+def as_optax(solver: ModelBased, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
+    """A model-based solver as an optax transformation: `update(grads, state, params, batch=batch)`.
+
+    The update is argmin_x model(x) + |x - w|^2 / 2 step - w on the batch that is given, whose leaves have a leading axis
+    of samples; the gradients passed in are not used. With `stochastic_prox_linear` it is the dual Gauss-Newton
+    direction of the mini-batch, a drop-in for the gradient step of an existing training loop.
+    """
+    if not isinstance(solver, ModelBased):
+        raise TypeError(
+            f"as_optax needs a solver whose step is a function of one batch (sgd, truncated, stochastic_prox_linear); "
+            f"{solver.name()} is not. Take minimize."
+        )
+
+    def init(params: Params) -> Array:
+        return jnp.zeros((), jnp.int32)
+
+    def update(updates: Any, state: Array, params: Params = None, *, batch: Any = None, **_: Any) -> tuple[Params, Array]:
+        if params is None or batch is None:
+            raise ValueError("Call update(grads, state, params, batch=batch): the step needs the parameters and the data.")
+        at, rest = eqx.partition(params, is_parameter)
+        problem = MeanOfLosses(inner, outer, batch).bind(rest)
+        step = jnp.asarray(solver.schedule(state)).astype(dtype_of(at))
+        w, _counts = solver.model.minimize(problem, at, step)
+        return optax.tree.sub(w, at), state + 1
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,55 @@
+"""Before any work: version, help, and what the fast paths do not import."""
+
+import subprocess
+import sys
+
+import proxlin
+
+HEAVY = {"jax", "numpy", "typer", "rich", "matplotlib", "equinox"}
+
+
+def python(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_version_imports_nothing_heavy():
+    found = python(f"import sys; from proxlin.cli import main; main(['--version']); print({HEAVY} & set(sys.modules))")
+    assert found.stdout == f"proxlin {proxlin.__version__}\nset()\n", found.stderr
+
+
+def test_help_does_not_wait_for_jax():
+    found = python("import sys; from proxlin.cli import main; main(['--help']); print('jax' in sys.modules)")
+    assert "reproduce" in found.stdout and found.stdout.endswith("False\n"), found.stderr
+
+
+def test_every_command_has_help_with_an_example(cli):
+    for command in ("reproduce", "report", "bench"):
+        code, out, _ = cli(command, "--help")
+        assert code == 0 and f"Example: proxlin {command}" in out
+
+
+def test_no_arguments_is_help(cli):
+    code, out, _ = cli()
+    assert code == 0 and "Usage: proxlin" in out
+
+
+def test_without_typer_one_sentence():
+    found = python("import sys; sys.modules['typer'] = None; from proxlin.cli import main; sys.exit(main(['report']))")
+    assert found.returncode == 2
+    assert found.stderr == "proxlin: typer is not installed: pip install 'proxlin[cli]'.\n"
+
+
+def test_without_jinja_one_sentence(tmp_path):
+    arguments = ["reproduce", "all", "--out", str(tmp_path)]
+    found = python(
+        f"import sys; sys.modules['jinja2'] = None; from proxlin.cli import main; sys.exit(main({arguments}))"
+    )
+    assert found.returncode == 2
+    assert found.stderr == "proxlin: jinja2 is not installed: pip install 'proxlin[experiments]'.\n"
+
+
+def test_usage_errors(refused):
+    assert "--nope" in refused("reproduce", "all", "--nope")
+    assert "frobnicate" in refused("frobnicate")
+    assert "experiment" in refused("reproduce")
+    assert "--seed" in refused("reproduce", "all", "--seed", "x")

@@ -1,0 +1,25 @@
+"""An experiment that takes no time, for tests: PROXLIN_EXPERIMENTS=toy."""
+
+from matplotlib.figure import Figure
+
+from proxlin.experiments.base import Context, Experiment, Result, Verdict, register
+
+EVIL = "<script>alert('x')</script> & \"quotes\""
+
+
+def run(context: Context) -> Result:
+    context.say("at work")
+    steps = range(3 if context.profile == "quick" else 5)
+    rows = [{"step": t, "value": context.seed + 1 / (t + 1), "who": EVIL} for t in steps]
+    figure = Figure()
+    figure.subplots().plot([row["value"] for row in rows])
+    return Result(
+        tables={"curve": rows},
+        figures={"curve": figure},
+        verdicts=[Verdict("C1", "undecided", "0.5", "0.4 to 0.6")],
+        notes=[f"A note: {EVIL}"],
+        warnings=["A warning."],
+    )
+
+
+register(Experiment("aardvark", "A toy", ("C1",), run, {"quick": {"steps": 3}, "paper": {"steps": 5}}))

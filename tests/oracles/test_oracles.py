@@ -1,0 +1,303 @@
+"""The oracles against brute force: every grid up to 5x5 and every chain up to length 5 with 4 labels."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proxlin.oracles import AbstractOracle, Chains, MonotonePaths
+
+GRIDS = [MonotonePaths(rows, cols) for rows in range(1, 6) for cols in range(1, 6)]
+CHAINS = [Chains(length, labels) for length in range(1, 6) for labels in range(1, 5)]
+SOME = [MonotonePaths(1, 1), MonotonePaths(1, 4), MonotonePaths(4, 1), MonotonePaths(3, 5), MonotonePaths(5, 5)]
+SOME += [Chains(1, 3), Chains(3, 1), Chains(3, 2), Chains(5, 4)]
+
+# Most of the time here is compilation of small programs, which need no optimisation.
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@functools.cache
+def outputs(oracle: AbstractOracle) -> np.ndarray:
+    """Y as the rows of a matrix, in the order in which ties are broken."""
+    if isinstance(oracle, MonotonePaths):
+        return np.array(list(paths(oracle.rows - 1, oracle.cols - 1, oracle.rows, oracle.cols)))
+    assert isinstance(oracle, Chains)
+    backwards = itertools.product(range(oracle.labels), repeat=oracle.length)
+    return np.array([chain(labels[::-1], oracle.labels) for labels in backwards])
+
+
+def paths(r, c, rows, cols):
+    """All paths that end in (r, c): those through the cell above first."""
+    here = np.zeros(rows * cols)
+    here[r * cols + c] = 1
+    if r == c == 0:
+        yield here
+    if r > 0:
+        yield from (here + path for path in paths(r - 1, c, rows, cols))
+    if c > 0:
+        yield from (here + path for path in paths(r, c - 1, rows, cols))
+
+
+def chain(labels, count):
+    unary, pairwise = np.zeros((len(labels), count)), np.zeros((len(labels) - 1, count, count))
+    for t, label in enumerate(labels):
+        unary[t, label] = 1
+    for t, (label, following) in enumerate(itertools.pairwise(labels)):
+        pairwise[t, label, following] = 1
+    return np.concatenate([unary.ravel(), pairwise.ravel()])
+
+
+def scores(oracle, a):
+    """<a, y> for all rows a and all outputs; -inf where a forbids a part of y."""
+    y = outputs(oracle)
+    forbidden = np.isneginf(a)
+    return np.where(forbidden @ y.T > 0, -np.inf, np.where(forbidden, 0, a) @ y.T)
+
+
+def best(oracle, a, count):
+    """`top` by enumeration: a stable sort, and zeros where there is no output."""
+    z, y = scores(oracle, a), outputs(oracle)
+    order = np.argsort(-z, axis=1, kind="stable")[:, :count]
+    missing = count - order.shape[1]
+    z = np.pad(np.take_along_axis(z, order, axis=1), ((0, 0), (0, max(missing, 0))), constant_values=-np.inf)
+    members = np.pad(y[order], ((0, 0), (0, max(missing, 0)), (0, 0)))
+    return z, np.where(np.isneginf(z)[..., None], 0, members)
+
+
+def instances(oracle, each=6):
+    """Random scores, integers with many ties, all equal, negative ones, and some with forbidden parts."""
+    rng = np.random.default_rng(oracle.size())
+    shape = (each, oracle.size())
+    mixed = np.where(rng.random(shape) < 0.15, -np.inf, rng.integers(-2, 3, shape))
+    return np.concatenate(
+        [rng.normal(size=shape), rng.integers(-1, 2, shape), np.zeros((1, shape[1])), rng.normal(size=shape) - 3, mixed]
+    )
+
+
+@pytest.mark.parametrize("oracle", GRIDS + CHAINS, ids=str)
+def test_all_and_one_more_are_brute_force(oracle):
+    assert outputs(oracle).shape == (oracle.count(), oracle.size())
+    check_top(oracle, [oracle.count() + 1])
+
+
+@pytest.mark.parametrize("oracle", [MonotonePaths(4, 3), MonotonePaths(5, 5), Chains(3, 2), Chains(5, 4)], ids=str)
+def test_top_is_brute_force(oracle):
+    check_top(oracle, [1, 2, 3, 10, oracle.count() - 1, oracle.count()])
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("oracle", GRIDS + CHAINS, ids=str)
+def test_top_is_brute_force_everywhere(oracle):
+    check_top(oracle, [1, 2, 3, 10, oracle.count() - 1, oracle.count(), oracle.count() + 1])
+
+
+def check_top(oracle, counts):
+    a = instances(oracle)
+    for count in sorted(set(counts) - {0}):
+        z, members = quick(jax.vmap(lambda a, count=count: oracle.top(a, count)))(a)
+        expected, expected_members = best(oracle, a, count)
+        np.testing.assert_allclose(z, expected, atol=1e-12, err_msg=f"scores of top {count}")
+        np.testing.assert_array_equal(members, expected_members, err_msg=f"members of top {count}")
+
+
+@pytest.mark.parametrize("count", [16, 17])
+def test_both_merges_are_brute_force(count):
+    oracle = MonotonePaths(5, 4)
+    a = instances(oracle, 20)
+    z, members = jax.vmap(lambda a: oracle.top(a, count))(a)
+    expected, expected_members = best(oracle, a, count)
+    np.testing.assert_allclose(z, expected, atol=1e-12)
+    np.testing.assert_array_equal(members, expected_members)
+
+
+def test_a_large_grid_is_the_naive_recursion():
+    """12x12, K = 10 in float32, on integers: every sum is exact, so that the order is too."""
+    rows = cols = 12
+    a = np.random.default_rng(0).integers(-3, 4, (4, rows * cols)).astype(np.float32)
+    z, members = jax.vmap(lambda a: MonotonePaths(rows, cols).top(a, 10))(a)
+    assert z.dtype == members.dtype == np.float32
+    for grid, found, score in zip(a, members, z, strict=True):
+        lists = {}
+        for r, c in itertools.product(range(rows), range(cols)):
+            before = lists.get((r - 1, c), []) + lists.get((r, c - 1), []) or [(0, ())]
+            ended = [(s + grid[r * cols + c], (*path, r * cols + c)) for s, path in before]
+            lists[r, c] = sorted(ended, key=lambda entry: -entry[0])[:10]
+        final = lists[rows - 1, cols - 1]
+        np.testing.assert_array_equal(score, [s for s, _ in final])
+        np.testing.assert_array_equal([np.flatnonzero(y).tolist() for y in found], [path for _, path in final])
+
+
+@pytest.mark.parametrize("oracle", SOME, ids=str)
+def test_marginals_are_a_softmax_over_outputs(oracle):
+    a = instances(oracle)
+    z, y = scores(oracle, a), outputs(oracle)
+    possible = np.isfinite(z).any(axis=1)
+    log_partition = np.where(possible, np.logaddexp.reduce(z, axis=1), -np.inf)
+    p = np.where(possible[:, None], np.exp(z - np.where(possible, log_partition, 0)[:, None]), 0)
+
+    both = quick(jax.vmap(lambda a: (oracle.log_partition(a), oracle.marginals(a))))
+    value, marginals = both(a)
+    np.testing.assert_allclose(value, log_partition, atol=1e-12)
+    np.testing.assert_allclose(marginals, p @ y, atol=1e-12)
+
+    value, gradient = quick(jax.vmap(jax.value_and_grad(oracle.log_partition)))(a)
+    np.testing.assert_allclose(value, log_partition, atol=1e-12)
+    np.testing.assert_allclose(gradient, p @ y, atol=1e-12)
+
+
+def test_low_temperature_marginals_are_the_argmax():
+    oracle = MonotonePaths(5, 5)
+    a = np.random.default_rng(0).normal(size=(5, 25)).astype(np.float32)
+    nu = np.float32(1e-6)
+    np.testing.assert_allclose(jax.vmap(oracle.marginals)(a / nu), jax.vmap(oracle.argmax)(a), atol=1e-6)
+    np.testing.assert_allclose(nu * jax.vmap(oracle.log_partition)(a / nu), jax.vmap(oracle.score)(a), rtol=1e-5)
+
+
+@pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
+def test_vmap_jit_scan_and_loop_agree(oracle):
+    a = jnp.asarray(instances(oracle, 3))
+    top = lambda a: oracle.top(a, 4)
+    batch = jax.vmap(top)(a)
+    loop = jax.tree.map(lambda *x: jnp.stack(x), *[top(each) for each in a])
+    jitted = jax.jit(jax.vmap(top))(a)
+    scanned = jax.jit(lambda a: jax.lax.scan(lambda carry, each: (carry, top(each)), 0, a)[1])(a)
+    mapped = jax.lax.map(top, a)
+    nested = jax.tree.map(lambda x: x[0], jax.vmap(jax.vmap(top))(a[None]))
+    columns = jax.vmap(top, in_axes=1)(a.T)
+    for other in (loop, jitted, scanned, mapped, nested, columns):
+        jax.tree.map(np.testing.assert_array_equal, batch, other)
+    np.testing.assert_array_equal(jax.vmap(oracle.score)(a), batch[0][:, 0])
+    np.testing.assert_array_equal(jax.vmap(oracle.argmax)(a), batch[1][:, 0])
+
+
+@pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
+def test_derivatives(oracle):
+    rng = np.random.default_rng(1)
+    a, toward = jnp.asarray(rng.normal(size=oracle.size())), jnp.asarray(rng.normal(size=oracle.size()))
+    z, members = oracle.top(a, 3)
+    np.testing.assert_allclose(jax.jacrev(lambda a: oracle.top(a, 3)[0])(a), members)
+    np.testing.assert_allclose(jax.jvp(lambda a: oracle.top(a, 3)[0], (a,), (toward,))[1], members @ toward)
+    np.testing.assert_allclose(jax.vmap(jax.grad(oracle.score))(a[None])[0], members[0])
+    ties = jnp.zeros(oracle.size())
+    assert set(np.unique(jax.grad(oracle.score)(ties))) == {0.0, 1.0}
+
+    step = 1e-6
+    change = (oracle.marginals(a + step * toward) - oracle.marginals(a - step * toward)) / (2 * step)
+    np.testing.assert_allclose(jax.jvp(oracle.marginals, (a,), (toward,))[1], change, atol=1e-8)
+    np.testing.assert_allclose(jax.jacrev(oracle.marginals)(a) @ toward, change, atol=1e-8)
+
+
+@pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
+def test_scores_that_are_not_finite(oracle):
+    a = jnp.asarray(np.random.default_rng(2).normal(size=oracle.size()))
+    for bad in (jnp.nan, jnp.inf):
+        z, members = oracle.top(a.at[2].set(bad), 3)
+        assert np.isnan(z).all()
+        assert set(np.unique(members)) <= {0.0, 1.0}
+        assert np.isnan(oracle.log_partition(a.at[2].set(bad)))
+        assert np.isfinite(oracle.marginals(a.at[2].set(bad))).all()
+    nothing = jnp.full(oracle.size(), -jnp.inf)
+    assert oracle.score(nothing) == oracle.log_partition(nothing) == -jnp.inf
+    assert not oracle.argmax(nothing).any()
+    assert not oracle.marginals(nothing).any()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_padded_chains_are_the_shorter_ones(length):
+    long, short = Chains(4, 3), Chains(length, 3)
+    rng = np.random.default_rng(length)
+    a = jnp.asarray(rng.normal(size=long.size()))
+    unary, pairwise = long.split(a)
+    head = short.join(unary[:length], pairwise[: length - 1])
+    count = min(short.count() + 1, 30)
+    z, members = long.top(long.pad(a, length), count)
+    expected, expected_members = short.top(head, count)
+    np.testing.assert_allclose(z, expected, atol=1e-12)
+    for y, z_y, y_short in zip(members, z, expected_members, strict=True):
+        if z_y > -jnp.inf:
+            np.testing.assert_array_equal(long.decode(y)[:length], short.decode(y_short))
+            assert not long.decode(y)[length:].any()
+    np.testing.assert_allclose(long.log_partition(long.pad(a, length)), short.log_partition(head), atol=1e-12)
+
+    # the cost of every output that exists: wrong labels among the first ones only
+    truth = jnp.asarray(rng.integers(0, 3, 4))
+    cost = long.cost(long.encode(truth, length))
+    for y, z_y in zip(members, z, strict=True):
+        if z_y > -jnp.inf:
+            assert cost @ y == np.sum(np.asarray(long.decode(y))[:length] != np.asarray(truth)[:length])
+    traced = jax.jit(lambda length: long.pad(a, length))(length)
+    np.testing.assert_array_equal(traced, long.pad(a, length))
+
+
+def test_encode_and_decode():
+    oracle = Chains(3, 4)
+    labels = np.array([2, 0, 3])
+    y = oracle.encode(labels)
+    np.testing.assert_array_equal(y, chain(labels, 4))
+    np.testing.assert_array_equal(oracle.decode(y), labels)
+    np.testing.assert_array_equal(oracle.decode(oracle.encode(labels, 1)), [2, 0, 0])
+
+
+@pytest.mark.parametrize("oracle", SOME, ids=str)
+def test_cost_counts_mistakes(oracle):
+    y = outputs(oracle)[:: max(1, oracle.count() // 40)]
+    cost = np.array([oracle.cost(each) for each in y[:8]])
+    if isinstance(oracle, MonotonePaths):
+        mistakes = ((y[:8, None] != y[None]).sum(-1)) / 2
+    else:
+        labels = np.array([oracle.decode(each) for each in y])
+        mistakes = (labels[:8, None] != labels[None]).sum(-1)
+    np.testing.assert_array_equal(cost @ y.T, mistakes)
+
+
+@pytest.mark.parametrize("oracle", SOME, ids=str)
+def test_sizes_and_norms(oracle):
+    y = outputs(oracle)
+    assert oracle.ones() == y.sum(1).max()
+    if len(y) <= 100:
+        assert oracle.diameter() == (y[:, None] != y[None]).sum(-1).max()
+    extended = np.hstack([y, -np.ones((len(y), 1))])
+    rng = np.random.default_rng(0)
+    for count in {min(2, len(y)), min(5, len(y)), len(y)}:
+        for _ in range(20):
+            rows = extended[rng.permutation(len(y))[:count]]
+            norm = np.linalg.norm(rows - rows.mean(0), 2) ** 2
+            assert norm <= oracle.operator_norm(count) + 1e-9
+    assert oracle.operator_norm() == oracle.operator_norm(oracle.count())
+
+
+def test_the_bound_of_the_norm_is_reached():
+    """Two paths along opposite borders share the corners only."""
+    oracle = MonotonePaths(4, 5)
+    pair = np.stack([outputs(oracle)[0], outputs(oracle)[-1]])
+    norm = np.linalg.norm(pair - pair.mean(0), 2) ** 2
+    assert math.isclose(norm, oracle.operator_norm(2))
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, True, "3", None])
+def test_sizes_are_positive_integers(bad):
+    for make in (lambda: MonotonePaths(bad, 2), lambda: MonotonePaths(2, bad), lambda: Chains(bad, 2), lambda: Chains(2, bad)):
+        with pytest.raises(ValueError, match=r"must be an integer of at least 1, not .*\.$"):
+            make()
+
+
+def test_wrong_use_is_a_sentence():
+    oracle = MonotonePaths(np.int64(2), 3)
+    assert type(oracle.rows) is int
+    with pytest.raises(ValueError, match=r"takes a vector of 6 parts, but the array has the shape \(5,\)"):
+        oracle.top(jnp.zeros(5), 1)
+    with pytest.raises(ValueError, match=r"takes a vector of 6 parts, but the array has the shape \(7,\)"):
+        oracle.cost(jnp.zeros(7))
+    with pytest.raises(ValueError, match="asked of `top` must be an integer of at least 1, not 0"):
+        oracle.top(jnp.zeros(6), 0)
+    with pytest.raises(ValueError, match=r"takes 2 labels, but the array has the shape \(3,\)"):
+        Chains(2, 2).encode(np.array([0, 1, 1]))
+
+
+def test_counts_are_exact_integers():
+    assert MonotonePaths(24, 24).count() == math.comb(46, 23)
+    assert Chains(14, 26).count() == 26**14
