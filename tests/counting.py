@@ -5,8 +5,8 @@
     with count.calls() as calls: ...
     calls.phi, calls.jvp, calls.vjp, calls.oracle, calls.traces
 
-How: the image u passes through an identity that the compiler cannot see through (a pure callback), as a primitive of its
-own. Its JVP ticks phi on the way of the primal and jvp on the way of the tangent; the transpose of the latter ticks vjp.
+How: the image u passes through an identity that the compiler cannot see through (a pure callback), a primitive of its
+own. Its JVP ticks phi on the way of the primal and jvp on that of the tangent, whose transpose ticks vjp.
 The linear ticks depend on the phi tick, because a JVP or VJP needs the phi it expands. Under vmap a tick weighs as many
 calls as the batch has rows. Nothing here has a side effect for the compiler, so work that it drops is not counted.
 """

@@ -367,5 +367,22 @@ class SolverCase:
     gap: float = 1e-6
 
 
-SOLVERS: dict[str, SolverCase] = {}  # "sgd": SolverCase(px.sgd(0.1), problems=("median",), passes=200, gap=1e-2),
+EXACT = ("median", "geometric_median", "ridge_regression", "separable_hinge", "interpolation_linear", "interpolation_mlp")
+CONVEX = ("geometric_median", "ridge_regression", "interpolation_linear")
+SOLVERS: dict[str, SolverCase] = {
+    "sgd": SolverCase(px.sgd(px.InverseSqrt(0.3)), CONVEX, passes=400, gap=3e-2),
+    "sgd without replacement": SolverCase(px.sgd(px.Inverse(3.0), 3, replace=False), CONVEX, passes=400, gap=2e-2),
+    "truncated": SolverCase(px.truncated(10.0), ("interpolation_linear", "separable_hinge"), passes=300, gap=1e-6),
+    "subgradient_descent": SolverCase(px.subgradient_descent(px.InverseSqrt(0.5)), CONVEX, passes=400, gap=2e-2),
+    "averaged": SolverCase(px.Averaged(px.sgd(0.02)), CONVEX, passes=400, gap=2e-2),
+    "best so far": SolverCase(px.BestSoFar(px.sgd(px.InverseSqrt(0.3))), CONVEX, passes=400, gap=2e-2),
+    "svrg": SolverCase(px.svrg(0.05, nu=0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
+    "casimir_svrg": SolverCase(px.casimir_svrg(0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
+    "pli": SolverCase(px.pli(0.1, 0.01), ("geometric_median", "interpolation_linear"), passes=400, gap=1e-2),
+    "pli dual": SolverCase(px.pli(0.1, inner="dual"), EXACT[:-1], passes=400, gap=1e-5),
+    "prox_linear": SolverCase(px.prox_linear(), (*EXACT, "mean_equation_linear", "mean_equation_tanh"), 100, 1e-9),
+    "prox_linear fixed": SolverCase(px.prox_linear(0.3), (*EXACT, "mean_equation_tanh"), passes=100, gap=1e-8),
+    "prox_linear accelerated": SolverCase(px.prox_linear(accelerated=True), EXACT, passes=200, gap=1e-8),
+    "stochastic_prox_linear": SolverCase(px.stochastic_prox_linear(px.InverseSqrt(1.0), 3), CONVEX, 400, gap=3e-2),
+}
 ORACLES: dict[str, Any] = {}  # "paths 3x4": px.MonotonePaths(3, 4),

@@ -14,7 +14,7 @@ from .types import Index, Params, is_concrete, is_parameter
 
 def checked_data(data: Any) -> Any:
     """The data as jax arrays: a common leading axis n > 0 and finite numbers."""
-    is_sparse = lambda x: isinstance(x, jax.experimental.sparse.JAXSparse)  # noqa: E731
+    is_sparse = lambda x: isinstance(x, jax.experimental.sparse.JAXSparse)
     leaves = jax.tree_util.tree_leaves_with_path(data, is_leaf=is_sparse)
     if any(is_sparse(x) for _, x in leaves):
         raise TypeError("Data cannot be a BCOO or BCSR matrix, whose rows have no common shape; take px.SparseRows.")
@@ -23,7 +23,9 @@ def checked_data(data: Any) -> Any:
     lengths = {}
     for path, x in leaves:
         if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
-            raise ValueError(f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {x!r}.")
+            raise ValueError(
+                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {x!r}."
+            )
         lengths[_name(path)] = x.shape[0]
     first, n = next(iter(lengths.items()))
     for name, length in lengths.items():
@@ -41,14 +43,18 @@ def checked_weights(weights: Any, n: int) -> Array | None:
     if weights is None:
         return None
     if np.shape(weights) != (n,):
-        raise ValueError(f"The weights must be one number for each of the {n} samples; their shape is {np.shape(weights)}.")
+        raise ValueError(
+            f"The weights must be one number for each of the {n} samples; their shape is {np.shape(weights)}."
+        )
     weights = jnp.asarray(weights)
     weights = weights if jnp.issubdtype(weights.dtype, jnp.inexact) else weights.astype(jnp.result_type(float))
     if is_concrete(weights):
         host = np.asarray(weights)
         bad = ~np.isfinite(host) | (host < 0)
         if bad.any():
-            raise ValueError(f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}.")
+            raise ValueError(
+                f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}."
+            )
         if not host.sum() > 0:
             raise ValueError("The weights are all zero; at least one sample must count.")
     return weights / jnp.mean(weights)
@@ -70,7 +76,9 @@ def check_batch(batch: Any, n: int) -> Index:
             raise IndexError("The batch is empty.")
         out = (host < -n) | (host >= n)
         if out.any():
-            raise IndexError(f"The batch index {host[out].flat[0] if host.ndim else host} is out of range for {n} samples.")
+            raise IndexError(
+                f"The batch index {host[out].flat[0] if host.ndim else host} is out of range for {n} samples."
+            )
     return batch
 
 

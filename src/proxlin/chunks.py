@@ -40,9 +40,7 @@ def map_rows(function: Callable, rows: PyTree, n: int, chunk: int) -> PyTree:
         return function(rows)
     stacked = jax.lax.map(lambda start: function(_slice(rows, n, chunk, start)[0]), jnp.arange(0, n, chunk))
     last = n - (n - 1) // chunk * chunk  # fresh rows of the last chunk, which ends at row n
-    return jax.tree.map(
-        lambda x: jnp.concatenate([x[:-1].reshape(-1, *x.shape[2:]), x[-1, chunk - last :]]), stacked
-    )
+    return jax.tree.map(lambda x: jnp.concatenate([x[:-1].reshape(-1, *x.shape[2:]), x[-1, chunk - last :]]), stacked)
 
 
 def _slice(rows: PyTree, n: int, chunk: int, start: Array) -> tuple[PyTree, Array]:

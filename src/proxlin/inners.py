@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from .oracles import AbstractOracle
 from .types import Params, is_concrete, is_parameter, parameters
 
 
@@ -24,7 +25,7 @@ class Inner(eqx.Module):
 
 def as_inner(inner: Callable) -> Callable:
     """A callable tree as it is; a plain function wrapped, so that a problem holds nothing but arrays."""
-    return inner if isinstance(inner, eqx.Module) else Inner(inner)
+    return Inner(inner) if not isinstance(inner, eqx.Module) else inner  # pyright: ignore[reportReturnType]
 
 
 class Residual(eqx.Module):
@@ -51,6 +52,32 @@ def residual(predict: Callable) -> Residual:
     [0.0, 1.0]
     """
     return Residual(as_inner(predict))
+
+
+class AugmentedScores(eqx.Module):
+    """phi(w, (x, y)) = (s + cost(y), <s, y>) in R^{m+1}, s = predict(w, x) the scores of the m parts."""
+
+    predict: Callable
+    oracle: AbstractOracle
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        x, y = sample
+        scores = self.predict(w, x)
+        y = y.astype(scores.dtype)
+        if jnp.shape(scores) != (self.oracle.size(),) or jnp.shape(y) != jnp.shape(scores):
+            raise ValueError(
+                f"The oracle has {self.oracle.size()} parts; predict returned scores of shape {jnp.shape(scores)} and "
+                f"y has shape {jnp.shape(y)}."
+            )
+        return jnp.append(scores + self.oracle.cost(y), jnp.sum(scores * y))
+
+
+def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScores:
+    """The inner map of the structural hinge, (w, (x, y)) -> (s + cost(y), <s, y>); y is the 0/1 vector of the output.
+
+    `StructuredHinge(oracle)` of it is max_{y'} <s, y'> + cost(y, y') - <s, y>. Only the m scores are ever linearised.
+    """
+    return AugmentedScores(as_inner(predict), oracle)
 
 
 class Linearized(eqx.Module):

@@ -1,6 +1,6 @@
 """The two problems, F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset, and the four verbs.
 
-    MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) sum_i s_i phi_i(w), c_1 = 1
+MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) sum_i s_i phi_i(w), c_1 = 1
 """
 
 import abc
@@ -79,19 +79,6 @@ class AbstractProblem(eqx.Module):
     quadratic: Quadratic | None
     single: bool = eqx.field(static=True)
 
-    def __init__(self, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any = 0.0, weights: Any = None):
-        if not isinstance(outer, AbstractOuter):
-            raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {outer!r}.")
-        if not callable(inner):
-            raise TypeError(f"The inner map must be a function of (w, sample); it is {inner!r}.")
-        ridge = number(ridge, "ridge", low=0.0)
-        self.inner, self.outer = as_inner(inner), outer
-        self.data = checked_data(data)
-        self.weights = checked_weights(weights, _leading(self.data))
-        nothing = is_concrete(ridge) and not np.any(np.asarray(ridge))
-        self.quadratic = None if nothing else Quadratic(ridge, None, jnp.zeros_like(ridge))
-        self.single = False
-
     # what differs between the two classes
 
     @abc.abstractmethod
@@ -144,12 +131,12 @@ class AbstractProblem(eqx.Module):
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
         batch = check_batch(batch, len(self))
-        take = lambda x: x[batch]  # noqa: E731
+        take = lambda x: x[batch]
         return _replace(
             self,
             data=jax.tree.map(take, self.data),
             weights=None if self.weights is None else self.weights[batch],
-            single=np.ndim(batch) == 0 and not isinstance(batch, slice),
+            single=not isinstance(batch, slice) and np.ndim(batch) == 0,
         )
 
     def linearize(self, w: Params) -> "AbstractProblem":
@@ -186,7 +173,9 @@ class AbstractProblem(eqx.Module):
 
     def outputs(self, w: Params) -> int:
         """k, from shapes alone."""
-        row = self.data if self.single else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.data)
+        row = (
+            self.data if self.single else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.data)
+        )
         return eqx.filter_eval_shape(self._phi, check_parameters(w, self.data), row).shape[0]
 
     def _call(self, function: Callable, w: Params) -> Any:
@@ -235,6 +224,9 @@ class MeanOfLosses(AbstractProblem):
     >>> float(p.value(jnp.zeros((2, 1))))
     1.0
     """
+
+    def __init__(self, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any = 0.0, weights: Any = None):
+        _construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
         return self._weights(jnp.result_type(float) if self.weights is None else self.weights.dtype)
@@ -315,6 +307,9 @@ class LossOfMean(AbstractProblem):
     >>> float(p.value(jnp.array([2.0])))
     4.0
     """
+
+    def __init__(self, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any = 0.0, weights: Any = None):
+        _construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
         return jnp.ones((1,), jnp.result_type(float) if self.weights is None else self.weights.dtype)
@@ -405,6 +400,21 @@ def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, 
 @eqx.filter_jit
 def _compiled(function: Callable, problem: AbstractProblem, w: Params) -> Any:
     return function(problem, w)
+
+
+def _construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any, weights: Any) -> None:
+    """The checked fields of a new problem."""
+    if not isinstance(outer, AbstractOuter):
+        raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {outer!r}.")
+    if not callable(inner):
+        raise TypeError(f"The inner map must be a function of (w, sample); it is {inner!r}.")
+    ridge = number(ridge, "ridge", low=0.0)
+    problem.inner, problem.outer = as_inner(inner), outer
+    problem.data = checked_data(data)
+    problem.weights = checked_weights(weights, _leading(problem.data))
+    nothing = is_concrete(ridge) and not np.any(np.asarray(ridge))
+    problem.quadratic = None if nothing else Quadratic(ridge, None, jnp.zeros_like(ridge))
+    problem.single = False
 
 
 def _replace(problem: Any, **changes: Any) -> Any:

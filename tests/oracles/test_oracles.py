@@ -84,7 +84,7 @@ def test_all_and_one_more_are_brute_force(oracle):
     check_top(oracle, [oracle.count() + 1])
 
 
-@pytest.mark.parametrize("oracle", [MonotonePaths(4, 3), MonotonePaths(5, 5), Chains(3, 2), Chains(5, 4)], ids=str)
+@pytest.mark.parametrize("oracle", [MonotonePaths(4, 5), Chains(5, 4)], ids=str)
 def test_top_is_brute_force(oracle):
     check_top(oracle, [1, 2, 3, 10, oracle.count() - 1, oracle.count()])
 
@@ -108,7 +108,7 @@ def check_top(oracle, counts):
 def test_both_merges_are_brute_force(count):
     oracle = MonotonePaths(5, 4)
     a = instances(oracle, 20)
-    z, members = jax.vmap(lambda a: oracle.top(a, count))(a)
+    z, members = quick(jax.vmap(lambda a: oracle.top(a, count)))(a)
     expected, expected_members = best(oracle, a, count)
     np.testing.assert_allclose(z, expected, atol=1e-12)
     np.testing.assert_array_equal(members, expected_members)
@@ -118,7 +118,7 @@ def test_a_large_grid_is_the_naive_recursion():
     """12x12, K = 10 in float32, on integers: every sum is exact, so that the order is too."""
     rows = cols = 12
     a = np.random.default_rng(0).integers(-3, 4, (4, rows * cols)).astype(np.float32)
-    z, members = jax.vmap(lambda a: MonotonePaths(rows, cols).top(a, 10))(a)
+    z, members = quick(jax.vmap(lambda a: MonotonePaths(rows, cols).top(a, 10)))(a)
     assert z.dtype == members.dtype == np.float32
     for grid, found, score in zip(a, members, z, strict=True):
         lists = {}
@@ -139,98 +139,116 @@ def test_marginals_are_a_softmax_over_outputs(oracle):
     log_partition = np.where(possible, np.logaddexp.reduce(z, axis=1), -np.inf)
     p = np.where(possible[:, None], np.exp(z - np.where(possible, log_partition, 0)[:, None]), 0)
 
-    both = quick(jax.vmap(lambda a: (oracle.log_partition(a), oracle.marginals(a))))
-    value, marginals = both(a)
+    value, marginals = quick(jax.vmap(lambda a: (oracle.log_partition(a), oracle.marginals(a))))(a)
     np.testing.assert_allclose(value, log_partition, atol=1e-12)
     np.testing.assert_allclose(marginals, p @ y, atol=1e-12)
-
-    value, gradient = quick(jax.vmap(jax.value_and_grad(oracle.log_partition)))(a)
-    np.testing.assert_allclose(value, log_partition, atol=1e-12)
-    np.testing.assert_allclose(gradient, p @ y, atol=1e-12)
+    if oracle.count() > 1:
+        gradient = quick(jax.vmap(jax.grad(oracle.log_partition)))(a)
+        np.testing.assert_allclose(gradient, p @ y, atol=1e-12)
 
 
 def test_low_temperature_marginals_are_the_argmax():
     oracle = MonotonePaths(5, 5)
     a = np.random.default_rng(0).normal(size=(5, 25)).astype(np.float32)
     nu = np.float32(1e-6)
-    np.testing.assert_allclose(jax.vmap(oracle.marginals)(a / nu), jax.vmap(oracle.argmax)(a), atol=1e-6)
-    np.testing.assert_allclose(nu * jax.vmap(oracle.log_partition)(a / nu), jax.vmap(oracle.score)(a), rtol=1e-5)
+    log_partition, marginals = quick(jax.vmap(lambda a: (oracle.log_partition(a), oracle.marginals(a))))(a / nu)
+    z, members = best(oracle, a, 1)
+    np.testing.assert_allclose(marginals, members[:, 0], atol=1e-6)
+    np.testing.assert_allclose(nu * log_partition, z[:, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
 def test_vmap_jit_scan_and_loop_agree(oracle):
-    a = jnp.asarray(instances(oracle, 3))
+    a = instances(oracle, 3)
     top = lambda a: oracle.top(a, 4)
-    batch = jax.vmap(top)(a)
-    loop = jax.tree.map(lambda *x: jnp.stack(x), *[top(each) for each in a])
-    jitted = jax.jit(jax.vmap(top))(a)
-    scanned = jax.jit(lambda a: jax.lax.scan(lambda carry, each: (carry, top(each)), 0, a)[1])(a)
-    mapped = jax.lax.map(top, a)
-    nested = jax.tree.map(lambda x: x[0], jax.vmap(jax.vmap(top))(a[None]))
-    columns = jax.vmap(top, in_axes=1)(a.T)
-    for other in (loop, jitted, scanned, mapped, nested, columns):
-        jax.tree.map(np.testing.assert_array_equal, batch, other)
-    np.testing.assert_array_equal(jax.vmap(oracle.score)(a), batch[0][:, 0])
-    np.testing.assert_array_equal(jax.vmap(oracle.argmax)(a), batch[1][:, 0])
+    batch = quick(jax.vmap(top))(a)
+    one = quick(top)
+    loop = [np.stack(x) for x in zip(*[one(each) for each in a], strict=True)]
+    eager = [np.stack(x) for x in zip(*[top(each) for each in a[:2]], strict=True)]
+    scanned = quick(lambda a: jax.lax.scan(lambda carry, each: (carry, top(each)), 0, a)[1])(a)
+    nested = quick(jax.vmap(jax.vmap(top), in_axes=1, out_axes=1))(a[:12].reshape(6, 2, oracle.size()))
+    for k in (0, 1):
+        np.testing.assert_array_equal(batch[k], loop[k])
+        np.testing.assert_array_equal(batch[k][:2], eager[k])
+        np.testing.assert_array_equal(batch[k], scanned[k])
+        np.testing.assert_array_equal(batch[k][:12], np.reshape(nested[k], batch[k][:12].shape))
 
 
 @pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
 def test_derivatives(oracle):
     rng = np.random.default_rng(1)
-    a, toward = jnp.asarray(rng.normal(size=oracle.size())), jnp.asarray(rng.normal(size=oracle.size()))
-    z, members = oracle.top(a, 3)
-    np.testing.assert_allclose(jax.jacrev(lambda a: oracle.top(a, 3)[0])(a), members)
-    np.testing.assert_allclose(jax.jvp(lambda a: oracle.top(a, 3)[0], (a,), (toward,))[1], members @ toward)
-    np.testing.assert_allclose(jax.vmap(jax.grad(oracle.score))(a[None])[0], members[0])
-    ties = jnp.zeros(oracle.size())
-    assert set(np.unique(jax.grad(oracle.score)(ties))) == {0.0, 1.0}
+    a, toward = rng.normal(size=(2, oracle.size()))
 
-    step = 1e-6
-    change = (oracle.marginals(a + step * toward) - oracle.marginals(a - step * toward)) / (2 * step)
-    np.testing.assert_allclose(jax.jvp(oracle.marginals, (a,), (toward,))[1], change, atol=1e-8)
-    np.testing.assert_allclose(jax.jacrev(oracle.marginals)(a) @ toward, change, atol=1e-8)
+    @quick
+    def derivatives(a, toward):
+        scores = lambda a: oracle.top(a, 3)[0]
+        return {
+            "members": oracle.top(a, 3)[1],
+            "reverse": jax.jacrev(scores)(a),
+            "forward": jax.jvp(scores, (a,), (toward,))[1],
+            "batched": jax.vmap(jax.grad(oracle.score))(jnp.stack([a, jnp.zeros_like(a)])),
+            "best": (oracle.score(a), oracle.argmax(a)),
+        }
+
+    found = derivatives(a, toward)
+    np.testing.assert_allclose(found["reverse"], found["members"])
+    np.testing.assert_allclose(found["forward"], found["members"] @ toward)
+    np.testing.assert_allclose(found["batched"][0], found["members"][0])
+    np.testing.assert_array_equal(found["best"][1], found["members"][0])
+    np.testing.assert_allclose(found["best"][0], a @ found["members"][0])
+    assert set(np.unique(found["batched"][1])) == {0.0, 1.0}, "the gradient at a tie is one output"
+
+
+def test_marginals_have_derivatives():
+    oracle = MonotonePaths(3, 3)
+    a, toward = np.random.default_rng(1).normal(size=(2, 9))
+    marginals, step = quick(oracle.marginals), 1e-6
+    change = (marginals(a + step * toward) - marginals(a - step * toward)) / (2 * step)
+    forward, reverse = quick(
+        lambda a, v: (jax.jvp(oracle.marginals, (a,), (v,))[1], jax.vjp(oracle.marginals, a)[1](v)[0])
+    )(a, toward)
+    np.testing.assert_allclose(forward, change, atol=1e-8)
+    np.testing.assert_allclose(reverse, change, atol=1e-8, err_msg="a Hessian is symmetric")
 
 
 @pytest.mark.parametrize("oracle", [MonotonePaths(3, 4), Chains(3, 3)], ids=str)
 def test_scores_that_are_not_finite(oracle):
-    a = jnp.asarray(np.random.default_rng(2).normal(size=oracle.size()))
-    for bad in (jnp.nan, jnp.inf):
-        z, members = oracle.top(a.at[2].set(bad), 3)
-        assert np.isnan(z).all()
-        assert set(np.unique(members)) <= {0.0, 1.0}
-        assert np.isnan(oracle.log_partition(a.at[2].set(bad)))
-        assert np.isfinite(oracle.marginals(a.at[2].set(bad))).all()
-    nothing = jnp.full(oracle.size(), -jnp.inf)
-    assert oracle.score(nothing) == oracle.log_partition(nothing) == -jnp.inf
-    assert not oracle.argmax(nothing).any()
-    assert not oracle.marginals(nothing).any()
+    a = np.random.default_rng(2).normal(size=(3, oracle.size()))
+    a[0, 2], a[1, 2], a[2] = np.nan, np.inf, -np.inf
+    ask = quick(jax.vmap(lambda a: (*oracle.top(a, 3), oracle.log_partition(a), oracle.marginals(a))))
+    z, members, log_partition, marginals = ask(a)
+    assert np.isnan(z[:2]).all() and np.isnan(log_partition[:2]).all()
+    assert set(np.unique(members)) <= {0.0, 1.0}
+    assert np.isfinite(marginals).all()
+    assert np.isneginf(z[2]).all() and np.isneginf(log_partition[2])
+    assert not members[2].any() and not marginals[2].any()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 4])
-def test_padded_chains_are_the_shorter_ones(length):
-    long, short = Chains(4, 3), Chains(length, 3)
-    rng = np.random.default_rng(length)
-    a = jnp.asarray(rng.normal(size=long.size()))
-    unary, pairwise = long.split(a)
-    head = short.join(unary[:length], pairwise[: length - 1])
-    count = min(short.count() + 1, 30)
-    z, members = long.top(long.pad(a, length), count)
-    expected, expected_members = short.top(head, count)
-    np.testing.assert_allclose(z, expected, atol=1e-12)
-    for y, z_y, y_short in zip(members, z, expected_members, strict=True):
-        if z_y > -jnp.inf:
-            np.testing.assert_array_equal(long.decode(y)[:length], short.decode(y_short))
-            assert not long.decode(y)[length:].any()
-    np.testing.assert_allclose(long.log_partition(long.pad(a, length)), short.log_partition(head), atol=1e-12)
+def test_padded_chains_are_the_shorter_ones():
+    long, lengths = Chains(4, 3), np.arange(1, 5)
+    rng = np.random.default_rng(0)
+    a, truth = rng.normal(size=long.size()), rng.integers(0, 3, 4)
 
-    # the cost of every output that exists: wrong labels among the first ones only
-    truth = jnp.asarray(rng.integers(0, 3, 4))
-    cost = long.cost(long.encode(truth, length))
-    for y, z_y in zip(members, z, strict=True):
-        if z_y > -jnp.inf:
-            assert cost @ y == np.sum(np.asarray(long.decode(y))[:length] != np.asarray(truth)[:length])
-    traced = jax.jit(lambda length: long.pad(a, length))(length)
-    np.testing.assert_array_equal(traced, long.pad(a, length))
+    @quick
+    @jax.vmap
+    def ask(length):
+        padded = long.pad(a, length)
+        return *long.top(padded, 82), long.log_partition(padded), long.cost(long.encode(truth, length))
+
+    unary, pairwise = a[:12].reshape(4, 3), a[12:].reshape(3, 3, 3)
+    for length, z, members, log_partition, cost in zip(lengths, *map(np.asarray, ask(lengths)), strict=True):
+        short = Chains(length, 3)
+        head = np.concatenate([unary[:length].ravel(), pairwise[: length - 1].ravel()])[None]
+        expected, expected_members = best(short, head, 82)
+        np.testing.assert_allclose(z, expected[0], atol=1e-12)
+        np.testing.assert_allclose(log_partition, np.logaddexp.reduce(expected[0]), atol=1e-12)
+        exist = slice(short.count())
+        labels = members[exist, :12].reshape(-1, 4, 3).argmax(-1)
+        short_labels = expected_members[0][exist, : 3 * length].reshape(-1, length, 3).argmax(-1)
+        np.testing.assert_array_equal(labels[:, :length], short_labels)
+        assert not labels[:, length:].any()
+        # wrong labels are counted among the first ones only
+        np.testing.assert_array_equal(members[exist] @ cost, (short_labels != truth[:length]).sum(-1))
 
 
 def test_encode_and_decode():
@@ -245,11 +263,11 @@ def test_encode_and_decode():
 @pytest.mark.parametrize("oracle", SOME, ids=str)
 def test_cost_counts_mistakes(oracle):
     y = outputs(oracle)[:: max(1, oracle.count() // 40)]
-    cost = np.array([oracle.cost(each) for each in y[:8]])
+    cost = jax.vmap(oracle.cost)(y[:8])
     if isinstance(oracle, MonotonePaths):
         mistakes = ((y[:8, None] != y[None]).sum(-1)) / 2
     else:
-        labels = np.array([oracle.decode(each) for each in y])
+        labels = np.asarray(jax.vmap(oracle.decode)(y))
         mistakes = (labels[:8, None] != labels[None]).sum(-1)
     np.testing.assert_array_equal(cost @ y.T, mistakes)
 
@@ -280,9 +298,9 @@ def test_the_bound_of_the_norm_is_reached():
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, True, "3", None])
 def test_sizes_are_positive_integers(bad):
-    for make in (lambda: MonotonePaths(bad, 2), lambda: MonotonePaths(2, bad), lambda: Chains(bad, 2), lambda: Chains(2, bad)):
+    for make, sizes in itertools.product((MonotonePaths, Chains), ((bad, 2), (2, bad))):
         with pytest.raises(ValueError, match=r"must be an integer of at least 1, not .*\.$"):
-            make()
+            make(*sizes)
 
 
 def test_wrong_use_is_a_sentence():

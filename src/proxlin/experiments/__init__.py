@@ -11,7 +11,7 @@ from ..errors import UserError
 from .base import Experiment, registered
 
 # Imported on demand by `experiments`. A new experiment is a module and a line here.
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("illustration",)
 
 
 def experiments(more: Iterable[str] = ()) -> dict[str, Experiment]:

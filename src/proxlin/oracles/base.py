@@ -120,14 +120,14 @@ def flatten_vmap(solve: Callable) -> Callable:
     """solve((b, m)) -> arrays (b, ...), such that vmap over n of it is one call on (n b, m).
 
     The dynamic programs keep the batch in the last axis, where it fills the vector registers; the plain batching of a
-    `lax.scan` would move it to the front (2-3 times slower at 64 grids of 12x12).
+    `lax.scan` would move it to the front (14 against 11 us for a grid, at 64 grids of 12x12 in float32).
     """
     call = custom_vmap(solve)
 
     @call.def_vmap
     def rule(size, _, a):
-        merged = call(a.reshape(-1, a.shape[-1]))
-        split = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), merged)
+        merged = call(a.reshape(size * a.shape[1], a.shape[2]))
+        split = jax.tree.map(lambda x: x.reshape(size, a.shape[1], *x.shape[1:]), merged)
         return split, jax.tree.map(lambda _: True, split)
 
     return call

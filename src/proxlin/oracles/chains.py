@@ -148,8 +148,7 @@ def merge_lists(
     """The K best of lists[j, c] + links[c, d] for each d, and where they came from, as c * K + j.
 
     lists[:, c] descends, so the best is always among the heads of the lists: K times take the largest head (ties to the
-    lower c) and move that list on by one. O(K labels) vector operations for each d; comparing all pairs takes K times
-    that, a sort of the K labels candidates is slower still.
+    lower c) and move that list on by one: O(K labels) vector operations for each d.
     """
     count, labels, batch = lists.shape
     ends = links.shape[1]

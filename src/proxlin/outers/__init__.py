@@ -3,6 +3,7 @@
 from .base import AbstractOuter, AbstractProximable, AbstractSupport
 from .norms import L1, L2, AbstractBox, Box, Hinge, Huber, LInf, Max, Origin, Quantile, SquaredL2
 from .smoothing import Envelope, Smoothed
+from .structured import EntropyHinge, StructuredHinge
 
 __all__ = [
     "L1",
@@ -12,6 +13,7 @@ __all__ = [
     "AbstractProximable",
     "AbstractSupport",
     "Box",
+    "EntropyHinge",
     "Envelope",
     "Hinge",
     "Huber",
@@ -21,4 +23,5 @@ __all__ = [
     "Quantile",
     "Smoothed",
     "SquaredL2",
+    "StructuredHinge",
 ]

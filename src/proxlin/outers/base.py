@@ -1,7 +1,7 @@
 """Convex outer functions f: R^k -> R, and what follows from a support function f(u) = max_{v in V} <u, v>."""
 
 import abc
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,10 @@ from jaxtyping import Array, Float
 
 from ..types import Scalar
 
-Vector = Float[Array | np.ndarray, " k"]
+if TYPE_CHECKING:
+    Vector = Array
+else:  # a numpy vector will do as well; every operation with jax.numpy returns a jax array
+    Vector = Float[Array | np.ndarray, " k"]
 
 
 class AbstractOuter(eqx.Module):

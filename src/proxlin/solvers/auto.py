@@ -1,6 +1,7 @@
 """solver="auto": what to take for a problem, and why, in a sentence."""
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from ..outers import AbstractProximable, Max
@@ -22,16 +23,21 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
         d = sum(x.size for x in jax.tree.leaves(w))
         rows, order = m * k, min(m * k, d)
         work = rows * d * order + order**3
-        exact = not isinstance(cone_of(problem.outer)[0], General)
+        exact = not isinstance(cone_of(problem)[0], General)
         if exact and Subsolver().dense(problem, w) and work <= SMALL:
             return prox_linear(), f"exact prox-linear with adaptive kappa, as its {order} x {order} system is small"
         if isinstance(problem, LossOfMean):
-            return prox_linear(), "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs"
+            return (
+                prox_linear(),
+                "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs",
+            )
     value, v = problem.value_and_subgradient(w)
-    square = float(optax.tree.vdot(v, v))
+    square = float(jnp.asarray(optax.tree.vdot(v, v)))
     polyak = abs(float(value)) / square if square > 0 else 1.0
     if isinstance(problem.outer, Max) or float(value) < 0:
         step = InverseSqrt(polyak or 1.0)
         return sgd(step), "sgd with a falling step, as the problem is large and its losses have no known lower bound"
     step = InverseSqrt(10 * polyak or 1.0)
-    return truncated(step), "truncated (Polyak) steps, which forgive a wrong step size, as an exact step would be too large"
+    return truncated(
+        step
+    ), "truncated (Polyak) steps, which forgive a wrong step size, as an exact step would be too large"

@@ -1,7 +1,7 @@
 """Block dual coordinate ascent on a linearised problem: parameter-free, with a gap.
 
-    min_x sum_i c_i f(u_i(x)) + weight/2 |x - center|^2,     x(v) = center - (1/weight) sum_i c_i J_i' v_i
-    block i:  min_{v in V} a/2 (v - v_i)' G_i (v - v_i) - <v - v_i, u_i> + rho/2 |v|^2,   a = c_i / weight, G_i = J_i J_i'
+min_x sum_i c_i f(u_i(x)) + weight/2 |x - center|^2,     x(v) = center - (1/weight) sum_i c_i J_i' v_i
+block i:  min_{v in V} a/2 (v - v_i)' G_i (v - v_i) - <v - v_i, u_i> + rho/2 |v|^2,   a = c_i / weight, G_i = J_i J_i'
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost
 from ..problem import AbstractProblem
 from ..types import Key, Params, dtype_of
+from .subproblem import dual_form, quadratic_of
 
 ROUNDS = 20  # of accelerated projected gradient on one k x k block, cheap beside its JVP and VJP
 
@@ -35,9 +36,9 @@ class BlockDual(eqx.Module):
 
     def start(self, problem: AbstractProblem) -> tuple[Params, Array]:
         """x = center and v = 0, or the nearest point of V to it where 0 is not in V."""
-        center = problem.quadratic.center
+        center = quadratic_of(problem).center
         k = problem.outputs(center)
-        support, _ = problem.outer.dual_form()
+        support, _ = dual_form(problem)
         v = jnp.broadcast_to(support.project(jnp.zeros((k,), dtype_of(center))), (len(problem), k))
         weight, c = self._scales(problem, center)
         pulled = problem.plain().pull(center, c[:, None] * v)
@@ -48,7 +49,7 @@ class BlockDual(eqx.Module):
         n = len(problem)
         weight, c = self._scales(problem, x)
         losses = problem.plain()
-        support, rho = problem.outer.dual_form()
+        support, rho = dual_form(problem)
         rho = jnp.asarray(rho).astype(v.dtype)
 
         def body(carry: tuple[Params, Array], i: Array) -> tuple[tuple[Params, Array], None]:
@@ -64,7 +65,7 @@ class BlockDual(eqx.Module):
     def gap(self, problem: AbstractProblem, x: Params, v: Array) -> Array:
         """F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f* is finite on V."""
         u = problem.plain().stack(x)
-        _, rho = problem.outer.dual_form()
+        _, rho = dual_form(problem)
         _, c = self._scales(problem, x)
         young = jax.vmap(problem.outer.value)(u) - jnp.sum(u * v, axis=1)
         return jnp.sum(c * (young + jnp.asarray(rho).astype(v.dtype) / 2 * jnp.sum(v * v, axis=1)))
@@ -75,7 +76,7 @@ class BlockDual(eqx.Module):
 
     def _scales(self, problem: AbstractProblem, x: Params) -> tuple[Array, Array]:
         dtype = dtype_of(x)
-        return problem.quadratic.weight.astype(dtype), problem.coefficients().astype(dtype)
+        return quadratic_of(problem).weight.astype(dtype), problem.coefficients().astype(dtype)
 
 
 def _block(support: Any, gram: Array, u: Array, v: Array, rho: Array) -> Array:

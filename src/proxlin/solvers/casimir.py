@@ -26,10 +26,11 @@ def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
     losses = problem.plain()
 
     def one(i: Array) -> Array:
-        sample = losses[i]
+        _, push = jax.linearize(losses[i].stack, w)
+        pull = jax.linear_transpose(push, w)
 
         def round(v: Array, _: None) -> tuple[Array, Array]:
-            image = sample.push(w, sample.pull(w, v))
+            image = push(pull(v)[0])
             size = jnp.sqrt(jnp.sum(image * image))
             return image / jnp.where(size > 0, size, jnp.ones_like(size)), size
 
@@ -43,8 +44,7 @@ def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
 
 
 def norm_price(problem: AbstractProblem, w: Params) -> Cost:
-    one = problem.plain()[0].prices(w)
-    return (one.push + one.pull) * (ROUNDS * min(len(problem), SAMPLES))
+    return Cost(phi=1, jvp=ROUNDS, vjp=ROUNDS) * min(len(problem), SAMPLES)
 
 
 class CasimirState(eqx.Module):
@@ -153,4 +153,3 @@ def casimir_svrg(
 
 def _ridge(problem: AbstractProblem, dtype: Any) -> Array:
     return jnp.zeros((), dtype) if problem.quadratic is None else problem.quadratic.weight.astype(dtype)
-

@@ -2,19 +2,21 @@
 
     f(z) = max_{v in V} <z, v> - rho/2 |v|^2          V = ball, box, simplex or the whole space
 
-Arrays hold n blocks of size k: `v`, `z` are (n, k), `rho` is (n,). A cone answers four questions of a first-order method
-(`maximizer`, `value`, `project`, `excess`), and seven of an interior point, where `y` are the multipliers of V, kept
-strictly inside their cone, and z = normal(y) is the vector they put in the normal cone of V at v:
+Arrays hold n blocks of size k: `v`, `z` are (n, k), `rho` is (n,). A cone answers four questions of a first-order
+method (`maximizer`, `value`, `project`, `excess`), and nine of an interior point, where `y` are the multipliers of V,
+kept strictly inside their cone, and z = normal(y) is the vector they put in the normal cone of V at v:
 
-    comply(v, y)             (sum of slack times multiplier, number of such products)
-    curvature(v, y)          h, g (n, k): the block diag(h_i) + g_i g_i' that maps dv to dz
-    aim(v, y, target, dv, dy)   the right-hand side p of the linearised complementarity (dv = dy = 0: predictor)
-    pull(v, y, p)            q with  dz = (diag(h) + g g') dv - q
-    follow(v, y, p, dv)      dy, the step of the multipliers
-    reach(v, dv, y, dy)      the largest step that keeps both inside
-    multipliers(v, z, margin)   a strictly inner y with normal(y) near z
+    multipliers(v, z, margin)     a strictly inner y with normal(y) near z
+    comply(v, y)                  (sum of slack times multiplier, number of such products)
+    scaling(v, y)                 W, what the next four share
+    curvature(W, y)               h, g (n, k): dv is mapped to dz by the blocks diag(h_i) + g_i g_i'
+    aim(W, y, target, dv, dy)     the right-hand side p of the linearised complementarity (dv = dy = 0: predictor)
+    pull(W, p)                    q with  dz = (diag(h) + g g') dv - q
+    follow(W, y, p, dv)           dy, the step of the multipliers
+    reach(v, dv, y, dy)           the largest step that keeps both inside
 """
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -42,9 +44,9 @@ def _ratio(slack: Array, change: Array) -> Array:
 class AbstractCone(eqx.Module):
     """A closed convex V in R^k, the same for every block."""
 
+    @abc.abstractmethod
     def maximizer(self, z: Array, rho: Array) -> Array:
         """argmax_{v in V} <z, v> - rho/2 |v|^2, (n, k); for rho = 0 one of them."""
-        raise NotImplementedError
 
     def value(self, z: Array, rho: Array) -> Array:
         """f_i(z_i), (n,)."""
@@ -83,7 +85,7 @@ class Space(AbstractCone):
 
 
 class Ball(AbstractCone):
-    """V = {|v| <= 1}, f(z) = |z| when rho = 0. Second-order cones s = (1, v), y = (tau, -z); Nesterov-Todd scaling W."""
+    """V = {|v| <= 1}, f(z) = |z| when rho = 0. Second-order cones s = (1, v), y = (tau, -z), Nesterov-Todd scaling."""
 
     def maximizer(self, z: Array, rho: Array) -> Array:
         size = jnp.maximum(norms(z), rho)[:, None]
@@ -98,7 +100,7 @@ class Ball(AbstractCone):
     def comply(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, int]:
         return jnp.sum(y[0] - _dot(v, y[1])), v.shape[0]
 
-    def _scaling(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def scaling(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
         """beta, w0, w1 of W = beta * (hyperbolic rotation by w), and det = sqrt(det s det y)."""
         tau, z = y
         a = jnp.sqrt((1 - norms(v)) * (1 + norms(v)))
@@ -108,13 +110,13 @@ class Ball(AbstractCone):
         w1 = (v / a[:, None] + z / c[:, None]) / (2 * gamma)[:, None]
         return jnp.sqrt(a / c), w0, w1, a * c
 
-    def curvature(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        beta, _, w1, _ = self._scaling(v, y)
-        return jnp.broadcast_to((beta**-2)[:, None], v.shape), jnp.sqrt(2.0).astype(v.dtype) * w1 / beta[:, None]
+    def curvature(self, W: Any, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        beta, _, w1, _ = W
+        return jnp.broadcast_to((beta**-2)[:, None], w1.shape), jnp.asarray(2**0.5, w1.dtype) * w1 / beta[:, None]
 
-    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
+    def aim(self, W: Any, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
         """p = l \\ (target e - l o l - (W^-1 ds) o (W dy)),  l = W y = W^-1 s."""
-        beta, w0, w1, det = self._scaling(v, y)
+        beta, w0, w1, det = W
         l0, l1 = _rotate(w0, w1, y[0], -y[1], 1)
         l0, l1 = beta * l0, beta[:, None] * l1
         s0, s1 = _rotate(w0, w1, jnp.zeros_like(w0), dv, -1)
@@ -124,13 +126,13 @@ class Ball(AbstractCone):
         p0 = (l0 * r0 - _dot(l1, r1)) / det
         return p0, (r1 - p0[:, None] * l1) / l0[:, None]
 
-    def pull(self, v: Array, y: Any, p: tuple[Array, Array]) -> Array:
-        beta, w0, w1, _ = self._scaling(v, y)
+    def pull(self, W: Any, p: tuple[Array, Array]) -> Array:
+        beta, w0, w1, _ = W
         return _rotate(w0, w1, p[0], p[1], -1)[1] / beta[:, None]
 
-    def follow(self, v: Array, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
+    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
         """dy = W^-1 (p - W^-1 (0, dv)), with dz = -dy_1."""
-        beta, w0, w1, _ = self._scaling(v, y)
+        beta, w0, w1, _ = W
         s0, s1 = _rotate(w0, w1, jnp.zeros_like(w0), dv, -1)
         d0, d1 = _rotate(w0, w1, p[0] - s0 / beta, p[1] - s1 / beta[:, None], -1)
         return d0 / beta, -d1 / beta[:, None]
@@ -195,20 +197,22 @@ class Box(AbstractCone):
         s, t = self._slacks(v)
         return jnp.sum(s * y[0] + t * y[1]), 2 * v.size
 
-    def curvature(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        s, t = self._slacks(v)
-        return y[0] / s + y[1] / t, jnp.zeros_like(v)
+    def scaling(self, v: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        return self._slacks(v)
 
-    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
-        s, t = self._slacks(v)
+    def curvature(self, W: Any, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        return y[0] / W[0] + y[1] / W[1], jnp.zeros_like(W[0])
+
+    def aim(self, W: Any, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
+        s, t = W
         return target - s * y[0] - dv * dy[0], target - t * y[1] + dv * dy[1]
 
-    def pull(self, v: Array, y: Any, p: tuple[Array, Array]) -> Array:
-        s, t = self._slacks(v)
+    def pull(self, W: Any, p: tuple[Array, Array]) -> Array:
+        s, t = W
         return p[0] / s - p[1] / t
 
-    def follow(self, v: Array, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
-        s, t = self._slacks(v)
+    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array]:
+        s, t = W
         return (p[0] - y[0] * dv) / s, (p[1] + y[1] * dv) / t
 
     def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
@@ -248,17 +252,20 @@ class Simplex(AbstractCone):
     def comply(self, v: Array, y: Array) -> tuple[Array, int]:
         return jnp.sum(v * y), v.size
 
-    def curvature(self, v: Array, y: Array) -> tuple[Array, Array]:
-        return y / v, jnp.zeros_like(v)
+    def scaling(self, v: Array, y: Array) -> Array:
+        return v
 
-    def aim(self, v: Array, y: Any, target: Array, dv: Array, dy: Any) -> Array:
-        return target - v * y - dv * dy
+    def curvature(self, W: Array, y: Array) -> tuple[Array, Array]:
+        return y / W, jnp.zeros_like(W)
 
-    def pull(self, v: Array, y: Any, p: Array) -> Array:
-        return p / v
+    def aim(self, W: Array, y: Any, target: Array, dv: Array, dy: Any) -> Array:
+        return target - W * y - dv * dy
 
-    def follow(self, v: Array, y: Any, p: Array, dv: Array) -> Array:
-        return (p - y * dv) / v
+    def pull(self, W: Array, p: Array) -> Array:
+        return p / W
+
+    def follow(self, W: Array, y: Any, p: Array, dv: Array) -> Array:
+        return (p - y * dv) / W
 
     def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
         return jnp.minimum(_ratio(v, dv), _ratio(y, dy))

@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from proxlin.solvers.cones import AbstractCone, Ball, Box, Simplex, Space, norms
-from proxlin.solvers.interior import interior
-from proxlin.solvers.splitting import Columns, Point, Rows, System, better, burst, certify, refined
+from .cones import AbstractCone, Ball, Box, Simplex, Space, norms
+from .interior import interior
+from .splitting import Columns, Point, Rows, System, better, burst, certify
 
 
 class DualAnswer(eqx.Module):
     """A pair (d, v), v in V^n, with its certificate; what is not reached is not claimed: converged = gap <= tol.
 
     value = P(d); gap = gap(d, v); iterations: ADMM steps plus interior-point steps, or accelerated gradient steps;
-    applies, transposes: the exact number of calls made to the two functions of `solve_matrix_free` (0 for `solve_dense`).
+    applies, transposes: the exact number of calls to the two functions of `solve_matrix_free` (0 for `solve_dense`).
     """
 
     d: Any
@@ -86,10 +86,8 @@ def _linear(p: _Scaled) -> tuple[Point, Array]:
     system = _system(p)
     h = jnp.where(p.rho > 0, p.rho, jnp.ones_like(p.rho))[:, None] * jnp.ones_like(p.b)
     g = jnp.zeros_like(h)
-    factor = system.factor(h, g)
-    v, e = refined(system, factor, h, g, jnp.zeros(p.A.shape[2:], p.b.dtype), p.b)
-    dv, de = system.solve(factor, e + system.back(v), p.b + system.fore(e) - h * v)
-    return certify(system, p.cone, p.b, p.rho, e + de, v + dv), jnp.int32(1)
+    v, e = system.refined(system.factor(h, g), h, g, jnp.zeros(p.A.shape[2:], p.b.dtype), p.b)
+    return certify(system, p.cone, p.b, p.rho, e, v), jnp.int32(1)
 
 
 def _one_ball(p: _Scaled) -> tuple[Point, Array]:
@@ -102,7 +100,9 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
     A, b, rho = p.A[0], p.b[0], p.rho[0]
     U, S, Vt = jnp.linalg.svd(A, full_matrices=False)
     c = b @ U
-    rest = norms(b - U @ c)
+    beside = jnp.zeros_like(b) if U.shape[0] == U.shape[1] else b - U @ c
+    beside = beside - U @ (beside @ U)  # twice: 1 / t would blow up what rounding leaves along U
+    rest = norms(beside)
 
     def weights(t):
         return 1 / (S * S + rho + t), 1 / (rho + t)
@@ -116,7 +116,7 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
 
     t = jax.lax.fori_loop(0, 40, newton, jnp.asarray(jnp.finfo(b.dtype).eps, b.dtype))
     inner, outer = weights(t)
-    v = p.cone.project((U @ (c * inner) + (b - U @ c) * outer)[None])
+    v = p.cone.project((U @ (c * inner) + beside * outer)[None])
     e = -(S * c * inner) @ Vt
     gap = jnp.sum(p.cone.excess(p.b + _fore(p.A, e), v, p.rho)) + jnp.sum((e + _back(p.A, v)) ** 2) / 2
     return Point(e, v, gap), jnp.int32(1)
@@ -125,7 +125,7 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
 def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
     """A burst of ADMM, then the interior point if it is needed."""
     system = _system(p)
-    pair = lambda v: certify(system, p.cone, p.b, p.rho, -system.back(v), v)  # noqa: E731
+    pair = lambda v: certify(system, p.cone, p.b, p.rho, -system.back(v), v)
     start, z = pair(p.anchor), jnp.zeros_like(p.b)
     if v0 is not None:
         warm = pair(p.cone.project(v0))
@@ -144,8 +144,8 @@ def solve_dense(
     The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; otherwise ADMM and an
     interior point, in d x d if d < nk / 2. The best certified pair is returned, whatever happens.
     """
-    n, k, d = B.shape
-    shape = (n * k, 1, d) if isinstance(cone, Box) else (n, k, d)
+    n, k, m = B.shape
+    shape = (n * k, 1, m) if isinstance(cone, Box) else (n, k, m)
     each = shape[:2]
     p = _Scaled(B.reshape(shape), b.reshape(each), jnp.repeat(rho, each[0] // n), kappa, cone)
     radius = jnp.asarray(cone.radius(), b.dtype)
@@ -153,11 +153,12 @@ def solve_dense(
         point, steps = _linear(p)
     elif isinstance(cone, Simplex) and k == 1:  # V is the point 1
         point, steps = Point(-_back(p.A, p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
-    elif isinstance(cone, Ball) and n == 1 and min(k, d) <= 512:
+    elif isinstance(cone, Ball) and n == 1 and min(k, m) <= 512:
         point, steps = _one_ball(p)
     else:
         point, steps = _hybrid(p, tol / p.scale, None if v0 is None else v0.reshape(each) / radius)
-    return _answer(B, b, rho, kappa, cone, tol, point.e * jnp.sqrt(p.scale / kappa), point.v.reshape(n, k) * radius, steps)
+    d, v = point.e * jnp.sqrt(p.scale / kappa), point.v.reshape(n, k) * radius
+    return _answer(B, b, rho, kappa, cone, tol, d, v, steps)
 
 
 def _answer(B, b, rho, kappa, cone, tol, d, v, steps) -> DualAnswer:
@@ -202,13 +203,13 @@ def solve_matrix_free(
     max_iterations: int | Array,
     v0: Array | None = None,
 ) -> DualAnswer:
-    """min_d P(d) with B through apply (tree -> (n, k)) and transpose ((n, k) -> tree): accelerated dual projected gradient.
+    """min_d P(d) with B by apply (tree -> (n, k)) and transpose ((n, k) -> tree): accelerated dual projected gradient.
 
         v+ = project(y - (rho y - z(y)) / smoothness),   y = v + beta (v - v_old),   restart when <y - v+, v+ - v> > 0
 
-    Each step calls apply once and transpose once, and transpose once more for each time that smoothness was found too small
-    (|B'(v+ - y)|^2 / kappa + rho |v+ - y|^2 > smoothness |v+ - y|^2); two transposes and one apply come before. z(y) and
-    d(y) are combinations of what is known, so the gap is checked at each step for free.
+    Each step calls apply once and transpose once, and transpose once more each time that smoothness was found too small
+    (|B'(v+ - y)|^2 / kappa + rho |v+ - y|^2 > smoothness |v+ - y|^2); two transposes and one apply come before. z(y)
+    and d(y) are combinations of what is known, so the gap is checked at each step for free.
     """
     tree = optax.tree
 
@@ -240,10 +241,12 @@ def solve_matrix_free(
         v, d, smoothness, _, calls = jax.lax.while_loop(lambda c: c[3] > 1.01 * c[2], attempt, first)
         new = ray(v, d)
         rest = tree.sub(d, y.d)
-        gaps = jnp.stack([
-            jnp.sum(cone.excess(new.z, v, rho)),
-            jnp.sum(cone.excess(y.z, v, rho)) + kappa / 2 * tree.vdot(rest, rest),
-        ])
+        gaps = jnp.stack(
+            [
+                jnp.sum(cone.excess(new.z, v, rho)),
+                jnp.sum(cone.excess(y.z, v, rho)) + kappa / 2 * tree.vdot(rest, rest),
+            ]
+        )
         pair = jax.tree.map(lambda a, c: jnp.where(gaps[0] <= gaps[1], a, c), new, _Ray(v, y.d, y.z))
         gap = jnp.min(gaps)
         best = jax.tree.map(lambda a, c: jnp.where(gap < s.gap, a, c), pair, s.best)

@@ -2,8 +2,8 @@
 
     e + A'v = 0        b + A e - rho v = z        z = normal(y)        slack(v) o y = mu
 
-Newton on these in (e, v, y), one factorisation of A A' + M for each iteration. e and z are variables of their own, so the
-certificate does not floor at eps |A A'| (facts/subproblem.md).
+Newton on these in (e, v, y), one factorisation of A A' + M for each iteration. e and z are variables of their own, so
+the certificate does not floor at eps |A A'| (facts/subproblem.md).
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxlin.solvers.splitting import Point, System, better, refined
+from .splitting import Point, System, better
 
 
 class State(eqx.Module):
@@ -51,23 +51,23 @@ def _start(system: System, cone: Any, b: Array, rho: Array, point: Point) -> Sta
 
 def _direction(system: System, cone: Any, rho: Array, s: State) -> tuple[Array, Array, Any]:
     """(dv, de, dy): a predictor, then target sigma mu with sigma = (mu_affine / mu)^3 and its second-order term."""
-    h, g = cone.curvature(s.v, s.y)
+    W = cone.scaling(s.v, s.y)
+    h, g = cone.curvature(W, s.y)
     h = h + rho[:, None]
     factor = system.factor(h, g)
     slip = s.u - rho[:, None] * s.v - cone.normal(s.y)
-
-    def newton(target, dv, dy):
-        p = cone.aim(s.v, s.y, target, dv, dy)
-        dv, de = refined(system, factor, h, g, s.r, cone.pull(s.v, s.y, p) + slip)
-        return dv, de, cone.follow(s.v, s.y, p, dv)
-
-    none = jax.tree.map(jnp.zeros_like, (s.v, s.y))
-    dv, _, dy = newton(jnp.zeros((), s.v.dtype), *none)
-    step = jnp.minimum(1.0, cone.reach(s.v, dv, s.y, dy))
     total, count = cone.comply(s.v, s.y)
-    left, _ = cone.comply(s.v + step * dv, jax.tree.map(lambda y, d: y + step * d, s.y, dy))
-    sigma = jnp.clip(left / total, 0.0, 1.0) ** 3
-    return newton(sigma * total / count, dv, dy)
+
+    def newton(i, found):
+        dv, _, dy = found
+        step = jnp.minimum(1.0, cone.reach(s.v, dv, s.y, dy))
+        left, _ = cone.comply(s.v + step * dv, jax.tree.map(lambda y, d: y + step * d, s.y, dy))
+        sigma = jnp.where(i == 0, 0.0, jnp.clip(left / total, 0.0, 1.0) ** 3)
+        p = cone.aim(W, s.y, sigma * total / count, dv, dy)
+        dv, de = system.refined(factor, h, g, s.r, cone.pull(W, p) + slip)
+        return dv, de, cone.follow(W, s.y, p, dv)
+
+    return jax.lax.fori_loop(0, 2, newton, jax.tree.map(jnp.zeros_like, (s.v, s.e, s.y)))
 
 
 def _advance(system: System, cone: Any, b: Array, rho: Array, s: State) -> State:
@@ -86,6 +86,6 @@ def _advance(system: System, cone: Any, b: Array, rho: Array, s: State) -> State
 def interior(system: System, cone: Any, b: Array, rho: Array, point: Point, tol: Array) -> tuple[Point, Array]:
     """(best certified point, iterations) from a certified point; no iteration if its gap is at most tol."""
     start = _start(system, cone, b, rho, point)
-    going = lambda s: (s.best.gap > tol) & (s.steps < 60) & (s.idle < 12)  # noqa: E731
+    going = lambda s: (s.best.gap > tol) & (s.steps < 60) & (s.idle < 12)
     end = jax.lax.while_loop(going, lambda s: _advance(system, cone, b, rho, s), start)
     return end.best, end.steps

@@ -64,7 +64,9 @@ class ModelBased(AbstractSolver):
         AbstractSolver.check(self, problem)
         if isinstance(self.model, ProxLinear):
             if not isinstance(problem, MeanOfLosses):
-                raise TypeError(f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton.")
+                raise TypeError(
+                    f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton."
+                )
             self.model.subsolver.check(problem)
         if self.batch_size is not None and not self.replace and self.batch_size > len(problem):
             raise ValueError(

@@ -46,7 +46,7 @@ class Truncated(AbstractModel):
 
     def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
         value, v = problem.value_and_subgradient(w)
-        square = optax.tree.vdot(v, v)
+        square = jnp.asarray(optax.tree.vdot(v, v))
         above = jnp.maximum(value - self.lower.astype(value.dtype), jnp.zeros_like(value))
         polyak = above / jnp.where(square > 0, square, jnp.ones_like(square))
         return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), {}

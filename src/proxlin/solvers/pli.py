@@ -41,7 +41,10 @@ class CasimirLoop(AbstractLoop):
         state = solver.init(sub, w)
 
         def body(j: Array, state: Any) -> Any:
-            return solver.step(sub, state, jax.random.fold_in(key, j))[0]
+            # hidden from the compiler, which would else keep phi at the anchor for all samples between the epochs
+            anchor, state = jax.lax.optimization_barrier((sub.inner.anchor, state))
+            again = eqx.tree_at(lambda p: p.inner.anchor, sub, anchor)
+            return solver.step(again, state, jax.random.fold_in(key, j))[0]
 
         return jax.lax.fori_loop(0, epochs, body, state).w
 
@@ -63,7 +66,8 @@ class DualLoop(AbstractLoop):
         grams = self.ascent.grams(sub)
 
         def body(j: Array, carry: Any) -> Any:
-            return self.ascent.epoch(sub, *carry, grams, jax.random.fold_in(key, j))
+            x, v = carry
+            return self.ascent.epoch(sub, x, v, grams, jax.random.fold_in(key, j))
 
         return jax.lax.fori_loop(0, epochs, body, self.ascent.start(sub))[0]
 
@@ -128,9 +132,7 @@ class PLI(AbstractSolver):
         return "pli"
 
 
-def pli(
-    kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str = "casimir_svrg"
-) -> PLI:
+def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str = "casimir_svrg") -> PLI:
     """Prox-linear with an incremental inner loop of `inner_passes` epochs (a number, or a schedule of outer steps).
 
     inner="casimir_svrg" smooths f by nu (a number or a schedule of outer steps); inner="dual" is block dual coordinate
@@ -145,4 +147,6 @@ def pli(
         return PLI(kappa, DualLoop(BlockDual()), as_schedule(inner_passes))
     if nu is None:
         raise ValueError('pli(inner="casimir_svrg") needs the smoothing nu; inner="dual" does without.')
-    return PLI(kappa, CasimirLoop(as_schedule(nu), None if step is None else as_schedule(step)), as_schedule(inner_passes))
+    return PLI(
+        kappa, CasimirLoop(as_schedule(nu), None if step is None else as_schedule(step)), as_schedule(inner_passes)
+    )

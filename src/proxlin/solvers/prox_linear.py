@@ -78,7 +78,7 @@ class ProxLinearAdaptive(AbstractSolver):
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
         value, v = problem.value_and_subgradient(w)
         size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
-        square = optax.tree.vdot(v, v)
+        square = jnp.asarray(optax.tree.vdot(v, v))
         kappa = jnp.where(square > 0, square / size, jnp.ones_like(size))
         return AdaptiveState(w, value, kappa, jnp.zeros((), jnp.int32))
 
@@ -188,9 +188,7 @@ class ProxLinearAccelerated(AbstractSolver):
         keep = value <= main.value
         z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
         moved = optax.tree.norm(optax.tree.sub(answer.w, x))
-        new = AdaptiveState(
-            optax.tree.where(keep, best, x), jnp.where(keep, value, main.value), kappa, main.t + 1
-        )
+        new = AdaptiveState(optax.tree.where(keep, best, x), jnp.where(keep, value, main.value), kappa, main.t + 1)
         counts = {"tries": tries + 1} | jax.tree.map(jnp.add, calls, second.counts)
         return AcceleratedState(new, z), Info(counts, kappa * moved, ~keep)
 

@@ -79,7 +79,9 @@ class _Limits:
 class _Run:
     """The state of a run on the host: iterates, counts and the history."""
 
-    def __init__(self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int):
+    def __init__(
+        self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int
+    ):
         self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, int(seed)
         self.key = jax.random.key(self.seed)
         self.n, self.epoch = len(problem), solver.epoch(problem)
@@ -105,7 +107,9 @@ class _Run:
         if set(old.history) != {"step", "passes", "seconds", "value", *self.metrics}:
             raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
         names = list(old.history)
-        self.records = [dict(zip(names, row, strict=True)) for row in zip(*(old.history[x] for x in names), strict=True)]
+        self.records = [
+            dict(zip(names, row, strict=True)) for row in zip(*(old.history[x] for x in names), strict=True)
+        ]
         self.cost, self.step, self.seconds = old.cost, int(old.history["step"][-1]), float(old.history["seconds"][-1])
         self.w = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
         self.best, self.best_value = self.w, old.value
@@ -146,10 +150,11 @@ class _Run:
         key = jax.random.fold_in(self.key, self.step // self.epoch)
         offset = jnp.asarray(self.step % self.epoch, jnp.int32)
         epoch = _Epoch(self.epoch, length)
-        (self.state, self.info), seconds = timed(epoch, self.solver, self.problem, self.state, key, offset)
+        (self.state, info), seconds = timed(epoch, self.solver, self.problem, self.state, key, offset)
+        self.info = info
         self.seconds += seconds
         self.step += length
-        counts = {"step": length} | {name: int(count) for name, count in self.info.counts.items()}
+        counts = {"step": length} | {name: int(count) for name, count in info.counts.items()}
         for name, count in counts.items():
             self.cost = self.cost + self.prices.get(name, Cost()) * count
         self.w = self.solver.iterate(self.state)

@@ -69,7 +69,7 @@ class Solution:
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as file:
-                np.savez(file, structure=text, **arrays)
+                np.savez(file, allow_pickle=False, structure=text, **arrays)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -118,7 +118,16 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         wanted = {f"history.{name}" for name in structure["history"]} | set(_names(structure["w"]))
         if missing := wanted - set(arrays):
             raise KeyError(missing)
-    except (AttributeError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+    ) as error:
         raise ValueError(f"{path} is not a solution written by Solution.save, or it is damaged.") from error
     if structure.get("format") != FORMAT:
         raise ValueError(f"{path} is a solution of format {structure.get('format')}; this version reads {FORMAT}.")

@@ -1,6 +1,6 @@
 """The prox-linear subproblem of a problem, solved to a certified gap: shapes choose the method, dual.py does the work.
 
-    min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset
+min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from jaxtyping import Array, Float
 from ..checks import check_parameters
 from ..cost import Cost
 from ..outers import L2, AbstractBox, AbstractProximable, AbstractSupport, LInf, Max, Origin
-from ..problem import AbstractProblem
+from ..problem import AbstractProblem, Quadratic
 from ..results import Status
 from ..types import Params, dtype_of, is_parameter, number, parameters
-from .cones import AbstractCone, Ball, Box, Simplex, Space
 from . import dual
+from .cones import AbstractCone, Ball, Box, Simplex, Space
 
 JACOBIAN_BYTES = 2**30  # a dense Jacobian above this is not formed ...
 ORDER = 6000  # ... nor a Gram matrix of a larger order: a factorisation would take minutes
@@ -62,19 +62,14 @@ class Subsolver(eqx.Module):
 
     def check(self, problem: AbstractProblem) -> None:
         """Raise a sentence if f has no projection to work with."""
-        if not isinstance(problem.outer, AbstractProximable):
-            raise TypeError(
-                f"The exact prox-linear step needs an outer function with a projection; {type(problem.outer).__name__} "
-                f"has an oracle instead. Take pli."
-            )
-        problem.outer.dual_form()
+        dual_form(problem)
 
     def dense(self, problem: AbstractProblem, w: Params) -> bool:
         """Whether the Jacobian and the smaller of the two Gram matrices can be formed (shapes alone)."""
         m, k = problem.coefficients().shape[0], problem.outputs(w)
         d = sum(x.size for x in jax.tree.leaves(parameters(w)))
         formed = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES and min(m * k, d) <= ORDER
-        return formed and not isinstance(cone_of(problem.outer)[0], General)
+        return formed and not isinstance(cone_of(problem)[0], General)
 
     def expand(self, problem: AbstractProblem, w: Params) -> Expansion | None:
         return Expansion(*problem.expand(w)) if self.dense(problem, w) else None
@@ -85,9 +80,10 @@ class Subsolver(eqx.Module):
         if expansion is None:
             expansion = self.expand(original, anchor)
         dtype = dtype_of(w)
-        weight, center, offset = _quadratic(problem, dtype)
+        quadratic = quadratic_of(problem)
+        weight, center, offset = quadratic.weight.astype(dtype), quadratic.center, quadratic.offset.astype(dtype)
         c = problem.coefficients().astype(dtype)
-        cone, rho = cone_of(problem.outer)
+        cone, rho = cone_of(problem)
         rho = jnp.asarray(rho).astype(dtype) * c
         away = optax.tree.sub(center, parameters(anchor))
         if expansion is None:
@@ -121,9 +117,9 @@ class Subsolver(eqx.Module):
         return {"step": Cost(phi=len(problem)) + price.push, "applies": price.push, "transposes": price.pull}
 
 
-def cone_of(outer: AbstractProximable) -> tuple[AbstractCone, Any]:
+def cone_of(problem: AbstractProblem) -> tuple[AbstractCone, Any]:
     """The set V of the dual variables as a cone, and rho: f*(v) = indicator of V + rho/2 |v|^2."""
-    support, rho = outer.dual_form()
+    support, rho = dual_form(problem)
     if isinstance(support, AbstractBox):
         return Box(*support.bounds()), rho
     known = {L2: Ball, Max: Simplex, Origin: Space}
@@ -140,7 +136,9 @@ class CrossPolytope(AbstractCone):
         return both[:, : z.shape[-1]] - both[:, z.shape[-1] :]
 
 
-def _solve_dense(B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any) -> dual.DualAnswer:
+def _solve_dense(
+    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any
+) -> dual.DualAnswer:
     if not isinstance(cone, CrossPolytope):
         return dual.solve_dense(B, b, rho, kappa, cone, tol, v0)
     k = b.shape[1]
@@ -150,11 +148,21 @@ def _solve_dense(B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCon
     return eqx.tree_at(lambda a: a.v, both, both.v[:, :k] - both.v[:, k:])
 
 
-def _quadratic(problem: AbstractProblem, dtype: Any) -> tuple[Array, Params, Array]:
-    q = problem.quadratic
-    if q is None or q.center is None:
+def quadratic_of(problem: AbstractProblem) -> Quadratic:
+    """The quadratic of a subproblem, or a sentence."""
+    if problem.quadratic is None or problem.quadratic.center is None:
         raise ValueError("A subproblem needs a proximal term; call regularize(kappa, w) with kappa > 0 first.")
-    return q.weight.astype(dtype), q.center, q.offset.astype(dtype)
+    return problem.quadratic
+
+
+def dual_form(problem: AbstractProblem) -> tuple[AbstractSupport, Any]:
+    """(s, rho) of f, or a sentence where f has an oracle in place of a projection."""
+    if not isinstance(problem.outer, AbstractProximable):
+        raise TypeError(
+            f"The exact prox-linear step needs an outer function with a projection; {type(problem.outer).__name__} "
+            f"has an oracle instead. Take pli."
+        )
+    return problem.outer.dual_form()
 
 
 class Subsolution(eqx.Module):

@@ -18,14 +18,21 @@ from .base import AbstractSolver, Info, State
 
 
 def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Array, " n"], average: bool) -> Params:
-    """The average (or last) iterate of one epoch from the snapshot w; the quadratic is never sampled."""
-    correct = _stored_duals(problem, w) if isinstance(problem.inner, Linearized) else _two_subgradients(problem, w)
+    """The average (or last) iterate of one epoch from the snapshot w; the quadratic is never sampled.
+
+    g_i(x) - g_i(w) + constant + weight x, where constant = mean g(w) - weight center is added up once.
+    """
+    linear = isinstance(problem.inner, Linearized)
+    change, constant = (_stored_duals if linear else _two_subgradients)(problem.plain(), w)
+    quadratic = problem.quadratic
+    if quadratic is not None:
+        constant = optax.tree.add(constant, quadratic.gradient(optax.tree.zeros_like(w)))
 
     def body(carry: tuple[Params, Params], i: Array) -> tuple[tuple[Params, Params], None]:
         x, total = carry
-        g = correct(x, i)
-        if problem.quadratic is not None:
-            g = optax.tree.add(g, problem.quadratic.gradient(x))
+        g = optax.tree.add(change(x, i), constant)
+        if quadratic is not None:
+            g = optax.tree.add_scale(g, quadratic.weight.astype(step.dtype), x)
         x = optax.tree.add_scale(x, -step, g)
         return (x, optax.tree.add(total, x) if average else total), None
 
@@ -39,33 +46,29 @@ def epoch_price(problem: AbstractProblem, w: Params) -> Cost:
     return losses + (losses if isinstance(problem.inner, Linearized) else losses * 2)
 
 
-def _two_subgradients(problem: AbstractProblem, snapshot: Params) -> Callable:
-    losses = problem.plain()
-    mean = losses.subgradient(snapshot)
+def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
+    """x, i -> g_i(x) - g_i(snapshot), and the mean of g(snapshot)."""
 
-    def correct(x: Params, i: Array) -> Params:
+    def change(x: Params, i: Array) -> Params:
         one = losses[i]
-        return optax.tree.add(optax.tree.sub(one.subgradient(x), one.subgradient(snapshot)), mean)
+        return optax.tree.sub(one.subgradient(x), one.subgradient(snapshot))
 
-    return correct
+    return change, losses.subgradient(snapshot)
 
 
-def _stored_duals(problem: AbstractProblem, snapshot: Params) -> Callable:
-    """J_i is fixed, so one VJP pulls the difference of the two dual vectors; the snapshot's are kept (n k numbers)."""
-    losses = problem.plain()
+def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
+    """The same where J_i is fixed: one VJP pulls the change of the dual vector; the snapshot's are kept (n k numbers)."""
     f = losses.outer
     v0 = jax.vmap(f.subgradient)(losses.stack(snapshot))
     mean = losses.pull(snapshot, v0 * losses.coefficients().astype(v0.dtype)[:, None])
 
-    def correct(x: Params, i: Array) -> Params:
+    def change(x: Params, i: Array) -> Params:
         one = losses[i]
         u, pull = jax.vjp(lambda p: one.stack(p)[0], x)
-        change = f.subgradient(u) - v0[i]
-        if losses.weights is not None:
-            change = change * losses.weights[i].astype(change.dtype)
-        return optax.tree.add(pull(change)[0], mean)
+        v = f.subgradient(u) - v0[i]
+        return pull(v if losses.weights is None else v * losses.weights[i].astype(v.dtype))[0]
 
-    return correct
+    return change, mean
 
 
 class SVRG(AbstractSolver):

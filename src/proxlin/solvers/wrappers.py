@@ -85,9 +85,7 @@ class BestSoFar(AbstractSolver):
         inner, info = self.solver.step(problem, state.inner, drawn)
         w = self.solver.iterate(inner)
         due = (state.t + 1) % self.solver.epoch(problem) == 0
-        value = jax.lax.cond(
-            due, lambda w: problem.value(w), lambda w: jnp.full_like(state.value, jnp.inf), w
-        )
+        value = jax.lax.cond(due, lambda w: problem.value(w), lambda w: jnp.full_like(state.value, jnp.inf), w)
         better = value < state.value
         best = optax.tree.where(better, w, state.best)
         counts = info.counts | {"best": due.astype(jnp.int32)}
@@ -133,9 +131,11 @@ def as_optax(solver: ModelBased, inner: Callable, outer: AbstractOuter) -> optax
     def init(params: Params) -> Array:
         return jnp.zeros((), jnp.int32)
 
-    def update(updates: Any, state: Array, params: Params = None, *, batch: Any = None, **_: Any) -> tuple[Params, Array]:
+    def update(updates: Any, state: Any, params: Params = None, *, batch: Any = None, **_: Any) -> tuple[Params, Array]:
         if params is None or batch is None:
-            raise ValueError("Call update(grads, state, params, batch=batch): the step needs the parameters and the data.")
+            raise ValueError(
+                "Call update(grads, state, params, batch=batch): the step needs the parameters and the data."
+            )
         at, rest = eqx.partition(params, is_parameter)
         problem = MeanOfLosses(inner, outer, batch).bind(rest)
         step = jnp.asarray(solver.schedule(state)).astype(dtype_of(at))

@@ -1,0 +1,365 @@
+"""The laws of the solvers: every one in the zoo, in the one loop."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from counting import Counter
+from zoo import PROBLEMS, SOLVERS, normal, vector
+
+import proxlin as px
+from proxlin.cost import Cost
+from proxlin.networks import MLP
+from proxlin.solvers import scan_steps
+from proxlin.types import parameters
+
+EACH = pytest.mark.parametrize("name", SOLVERS)
+
+
+def small(dtype=jnp.float64, counter=None):
+    """A robust fit of a small network, some of its targets far off, for every solver of MeanOfLosses."""
+    predict = MLP((3, 4, 2))
+    x, y = normal(1, 12, 3), normal(2, 12, 2)
+    y[3] += 10
+    inner = px.residual(predict)
+    data = (jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+    return px.MeanOfLosses(counter(inner) if counter else inner, px.L2(), data, ridge=1e-3), predict.init(
+        jax.random.key(0), dtype
+    )
+
+
+def run(solver, problem, w, seed=0, count=3):
+    """init and `count` epochs, as one traceable function."""
+    state = solver.init(problem, w)
+    drawn = solver.draw(problem, jax.random.key(seed), count * solver.epoch(problem))
+    return scan_steps(solver, problem, state, drawn)
+
+
+def leaves(tree):
+    return [np.asarray(x) for x in jax.tree.leaves(tree)]
+
+
+def same_bits(a, b):
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_state_keeps_its_structure_and_dtypes(name, dtype):
+    problem, w = small(dtype)
+    solver = SOLVERS[name].solver
+    before = eqx.filter_eval_shape(solver.init, problem, w)
+    after, _ = eqx.filter_eval_shape(run, solver, problem, w)
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(before)] == [(x.shape, x.dtype) for x in jax.tree.leaves(after)]
+    assert all(x.dtype == dtype for x in jax.tree.leaves(solver.iterate(after)))
+
+
+@EACH
+def test_two_settings_share_one_trace(name):
+    counter = Counter()
+    problem, w = small(counter=counter)
+    other = jax.tree.map(lambda x: x * 0.5 if eqx.is_inexact_array(x) else x, SOLVERS[name].solver)
+    px.minimize(problem, w, SOLVERS[name].solver, passes=2)
+    with counter.calls() as calls:
+        px.minimize(problem, w, other, passes=2)
+    # prices are asked for from shapes; nothing is traced again to run
+    with counter.calls() as shapes:
+        SOLVERS[name].solver.prices(problem, w)
+    assert calls.traces <= shapes.traces
+
+
+@EACH
+def test_the_same_seed_gives_the_same_bits(name):
+    problem, w = small()
+    solver = SOLVERS[name].solver
+    one, two = (px.minimize(problem, w, solver, passes=30, seed=3) for _ in range(2))
+    assert same_bits(one.w, two.w) and same_bits(one.history["value"], two.history["value"])
+    other = px.minimize(problem, w, solver, passes=30, seed=4)
+    assert solver.full_batch() == same_bits(one.w, other.w)
+
+
+@EACH
+def test_vmap_over_settings_and_seeds(name):
+    problem, w = small()
+    solver = SOLVERS[name].solver
+    numbers, structure = eqx.partition(solver, eqx.is_inexact_array)
+    factors = jnp.asarray([1.0, 0.7])
+    stacked = jax.tree.map(lambda x: jnp.stack([x * f for f in factors]), numbers)
+    go = lambda numbers, seed: solver.iterate(run(eqx.combine(numbers, structure), problem, w, seed, 1)[0])
+    batch = eqx.filter_jit(eqx.filter_vmap(go))(stacked, jnp.arange(2))
+    for i in range(2):
+        alone = eqx.filter_jit(go)(jax.tree.map(lambda x, i=i: x[i], stacked), jnp.asarray(i))
+        for x, y in zip(leaves(batch), leaves(alone), strict=True):
+            np.testing.assert_allclose(x[i], y, rtol=1e-7, atol=1e-8)
+
+
+@EACH
+def test_the_reported_cost_is_the_calls_made(name):
+    counter = Counter()
+    problem, w = small(counter=counter)
+    solver = SOLVERS[name].solver
+    prices = solver.prices(problem, w)
+    go = eqx.filter_jit(run)
+    _, info = go(solver, problem, w)
+    with counter.calls() as calls:
+        jax.block_until_ready(jax.tree.leaves(go(solver, problem, w)[0]))
+    counts = {"step": 3 * solver.epoch(problem), "init": 1} | {k: int(v) for k, v in info.counts.items()}
+    expected = sum((prices[k] * c for k, c in counts.items() if k in prices), Cost())
+    assert set(counts) - {"init"} <= set(prices)
+    assert calls.cost == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [(name, where) for name, case in SOLVERS.items() for where in case.problems]
+)
+def test_the_known_optimum_is_reached_within_the_stated_cost(name, where):
+    case, known = SOLVERS[name], PROBLEMS[where]()
+    solution = px.minimize(known.problem, known.w, case.solver, passes=case.passes)
+    assert solution.history["passes"][-1] <= case.passes * 1.25 + 20
+    assert solution.history["value"].min() - known.value <= case.gap
+
+
+@EACH
+def test_going_on_equals_not_having_stopped(name, tmp_path):
+    problem, w = small()
+    solver = SOLVERS[name].solver
+    whole = px.minimize(problem, w, solver, steps=2 * solver.epoch(problem) + 3, seed=5)
+    half = px.minimize(problem, w, solver, steps=solver.epoch(problem) + 1, seed=5)
+    half.save(tmp_path / "half")
+    for start in (half, px.load_solution(tmp_path / "half")):
+        rest = px.minimize(problem, w, solver, steps=2 * solver.epoch(problem) + 3, resume=start)
+        assert same_bits(rest.w, whole.w) and same_bits(rest.state, whole.state)
+        assert rest.status == whole.status and rest.cost == whole.cost
+        for column in whole.history:
+            if column != "seconds":
+                np.testing.assert_array_equal(rest.history[column], whole.history[column])
+
+
+@EACH
+def test_a_blow_up_ends_with_the_best_finite_iterate(name):
+    predict = MLP((3, 4, 2))
+    start = jax.tree.map(lambda x: 3 * x, predict.init(jax.random.key(0)))
+    cube = lambda w, s: predict(w, s[0]) ** 5 - s[1]
+    problem = px.MeanOfLosses(cube, px.SquaredL2(), (normal(1, 12, 3), normal(2, 12, 2)))
+    wild = {
+        "sgd": px.sgd(1e3),
+        "svrg": px.svrg(1e3),
+        "casimir_svrg": px.casimir_svrg(0.1, step=1e3),
+        "subgradient_descent": px.subgradient_descent(1e4),
+        "averaged": px.Averaged(px.sgd(1e3)),
+    }.get(name)
+    if wild is None:  # safeguarded, or certified: nothing to blow up
+        solution = px.minimize(problem, start, SOLVERS[name].solver, steps=3)
+        assert all(np.isfinite(x).all() for x in leaves(solution.w))
+        return
+    solution = px.minimize(problem, start, wild, passes=50)
+    assert solution.status == "diverged"
+    assert all(np.isfinite(x).all() for x in leaves(solution.w))
+    assert solution.value == float(problem.value(solution.w)) <= float(problem.value(start))
+    assert "smaller step" in solution.message
+
+
+# the driver
+
+
+def test_history_is_the_contract():
+    problem, w = small()
+    seen = []
+    metric = lambda w: float(jnp.sum(w[0]["W"] ** 2))
+    solution = px.minimize(
+        problem, w, px.sgd(0.01), passes=4, metrics={"size": metric}, stop=lambda w, record: seen.append(record)
+    )
+    assert set(solution.history) == {"step", "passes", "seconds", "value", "size"}
+    assert all(column.ndim == 1 and isinstance(column, np.ndarray) for column in solution.history.values())
+    np.testing.assert_array_equal(solution.history["step"], [0, 12, 24, 36, 48])
+    np.testing.assert_array_equal(solution.history["passes"], [0, 1, 2, 3, 4])
+    assert solution.history["value"][0] == float(problem.value(w))
+    assert solution.history["value"][-1] == solution.value == float(problem.value(solution.w))
+    assert solution.history["size"][-1] == metric(solution.w)
+    assert np.all(np.diff(solution.history["seconds"]) > 0)
+    assert [record["step"] for record in seen] == [0, 12, 24, 36, 48]
+    assert solution.status == "budget" and "sgd" in repr(solution) and "budget" in repr(solution)
+
+
+def test_budgets_in_steps_and_fractions_of_a_pass():
+    problem, w = small()
+    assert px.minimize(problem, w, px.sgd(0.01), steps=17).history["step"].tolist() == [0, 12, 17]
+    assert px.minimize(problem, w, px.sgd(0.01), passes=0.5).history["step"].tolist() == [0, 6]
+    assert px.minimize(problem, w, px.sgd(0.01), passes=0).history["step"].tolist() == [0]
+    assert px.minimize(problem, w, px.sgd(0.01)).history["passes"][-1] == 100
+    assert px.minimize(problem, w, px.subgradient_descent(0.01)).history["step"][-1] == 100
+    with pytest.raises(ValueError, match="steps must not be negative"):
+        px.minimize(problem, w, px.sgd(0.01), steps=-1)
+
+
+def test_stop_rules():
+    problem, w = small()
+    level = 0.8 * float(problem.value(w))
+    noisy = px.minimize(problem, w, px.prox_linear(), stop=px.at_noise_level(level))
+    assert noisy.status == "stopped" and noisy.value <= level < noisy.history["value"][-2]
+    done = px.minimize(problem, w, px.prox_linear(), steps=300, tol=1e-3)
+    assert done.status in ("converged", "stalled")
+    ignored = px.minimize(problem, w, px.sgd(0.01), passes=1, tol=1e-3)
+    assert ignored.status == "budget" and "tol was not used" in ignored.message
+    raised = px.minimize(problem, w, px.prox_linear(), steps=1, tol=1e-30)
+    assert "tol was raised" in raised.message
+    with pytest.raises(ValueError, match="noise level"):
+        px.at_noise_level(float("nan"))
+
+
+def test_a_start_that_is_not_finite_is_refused():
+    problem, w = small()
+    with pytest.raises(ValueError, match="F is nan at the start"):
+        px.minimize(problem, jax.tree.map(lambda x: x * jnp.nan, w), px.sgd(0.1))
+
+
+def test_auto_says_what_it_took_and_why():
+    problem, w = small()
+    solution = px.minimize(problem, w, steps=3)
+    assert solution.solver == "prox_linear" and "auto took exact prox-linear" in solution.message
+    wide = MLP((3, 300, 2))
+    x, y = normal(1, 3000, 3), normal(2, 3000, 2)
+    large = px.MeanOfLosses(px.residual(wide), px.L2(), (x, y))
+    solution = px.minimize(large, wide.init(jax.random.key(0)), passes=1)
+    assert solution.solver == "truncated" and "auto took" in solution.message
+    assert solution.value < solution.history["value"][0]
+    with pytest.raises(ValueError, match="auto"):
+        px.minimize(problem, w, "newton")
+
+
+@pytest.mark.parametrize(
+    "solver", [px.svrg(0.1), px.casimir_svrg(0.1), px.pli(1.0, 0.1), px.stochastic_prox_linear(0.1)]
+)
+def test_loss_of_mean_is_refused_in_a_sentence(solver):
+    case = PROBLEMS["mean_equation_linear"]()
+    with pytest.raises(TypeError, match=r"needs a problem of the class MeanOfLosses.*stochastic_gauss_newton\."):
+        px.minimize(case.problem, case.w, solver)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: px.sgd(0.0), "step"),
+        (lambda: px.sgd(-1.0), "step"),
+        (lambda: px.sgd(0.1, batch_size=0), "batch_size"),
+        (lambda: px.sgd(0.1, batch_size=1.5), "batch_size"),
+        (lambda: px.svrg(0.1, nu=-1.0), "nu"),
+        (lambda: px.casimir_svrg(0.1, warm_start="warm"), "warm_start"),
+        (lambda: px.pli(1.0, 0.1, inner="newton"), "inner"),
+        (lambda: px.pli(1.0), "nu"),
+        (lambda: px.pli(-1.0, 0.1), "kappa"),
+        (lambda: px.pli(1.0, 0.1, inner_passes=0), "inner_passes"),
+        (lambda: px.prox_linear(kappa=0.0), "kappa"),
+        (lambda: px.prox_linear(tol=0.0), "tol"),
+    ],
+)
+def test_wrong_settings_are_refused_at_construction(make, words):
+    with pytest.raises(ValueError, match=words) as refused:
+        make()
+    assert str(refused.value).endswith(".")
+
+
+def test_a_batch_without_replacement_needs_the_samples():
+    problem, w = small()
+    with pytest.raises(ValueError, match="without replacement"):
+        px.minimize(problem, w, px.sgd(0.1, batch_size=13, replace=False))
+
+
+def test_sampling_without_replacement_is_a_permutation():
+    problem, _ = small()
+    solver = px.sgd(0.1, batch_size=4, replace=False)
+    drawn = np.asarray(solver.draw(problem, jax.random.key(0), 6)).reshape(2, 12)
+    np.testing.assert_array_equal(np.sort(drawn), np.tile(np.arange(12), (2, 1)))
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+def test_no_step_of_adaptive_prox_linear_or_pli_increases_F():
+    problem, w = small()
+    for solver in (px.prox_linear(), px.prox_linear(accelerated=True), px.pli(0.1, 0.3), px.pli(0.1, inner="dual")):
+        value = px.minimize(problem, w, solver, steps=12).history["value"]
+        assert np.all(np.diff(value) <= 1e-14) and value[-1] < value[0]
+
+
+def test_adaptive_kappa_gets_away_where_a_small_fixed_one_stalls():
+    """Trap 6: an l1 fit with kappa = 1e-3 sat at 4.6 times the value that an adaptive kappa reaches."""
+    predict = MLP((8, 6, 4))
+    truth = predict.init(jax.random.key(1))
+    x = normal(3, 40, 8)
+    noise = np.random.default_rng(4).laplace(scale=0.05, size=(40, 4))
+    y = np.asarray(jax.vmap(lambda x: predict(truth, x))(jnp.asarray(x))) + noise
+    problem = px.MeanOfLosses(px.residual(predict), px.L1(), (x, y))
+    w = predict.init(jax.random.key(2))
+    adaptive = px.minimize(problem, w, px.prox_linear(), steps=25).value
+    fixed = px.minimize(problem, w, px.prox_linear(1e-3), steps=25).value
+    assert adaptive < 0.5 * fixed
+
+
+def test_equinox_modules_go_through_minimize_and_files(tmp_path):
+    case = PROBLEMS["equinox_l1"]()
+    solution = px.minimize(case.problem, case.w, px.sgd(0.01), passes=3)
+    assert solution.w.activation is case.w.activation
+    solution.save(tmp_path / "solution.npz")
+    again = px.load_solution(tmp_path / "solution.npz", like=case.w)
+    assert same_bits(parameters(again.w), parameters(solution.w))
+    with pytest.raises(ValueError, match="give like=w"):
+        px.load_solution(tmp_path / "solution.npz")
+
+
+def test_damaged_solutions_are_refused_in_a_sentence(tmp_path):
+    path = tmp_path / "solution.npz"
+    with pytest.raises(FileNotFoundError, match="no solution"):
+        px.load_solution(path)
+    problem, w = small()
+    px.minimize(problem, w, px.sgd(0.01), passes=1).save(path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"not a zip", whole[: len(whole) // 2], whole[:200] + bytes(64) + whole[264:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"damaged\.$"):
+            px.load_solution(path)
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="damaged"):
+        px.load_solution(tmp_path / "objects.npy")
+
+
+def test_a_solution_goes_on_only_with_its_own_solver_and_data():
+    problem, w = small()
+    solution = px.minimize(problem, w, px.sgd(0.01), passes=1)
+    with pytest.raises(ValueError, match="cannot go on"):
+        px.minimize(problem, w, px.svrg(0.01), passes=2, resume=solution)
+    with pytest.raises(ValueError, match="cannot go on"):
+        px.minimize(problem[:6], w, px.sgd(0.01), passes=2, resume=solution)
+    with pytest.raises(ValueError, match="same metrics"):
+        px.minimize(problem, w, px.sgd(0.01), passes=2, resume=solution, metrics={"a": lambda w: 0.0})
+
+
+def test_as_optax_is_the_same_step():
+    import optax
+
+    problem, w = small()
+    problem = px.MeanOfLosses(problem.inner, problem.outer, problem.data)
+    for solver in (px.sgd(0.1), px.truncated(0.1), px.stochastic_prox_linear(0.1)):
+        transform = px.as_optax(solver, problem.inner, problem.outer)
+        state = transform.init(w)
+        batch = jax.tree.map(lambda x: x[:5], problem.data)
+        zeros = jax.tree.map(jnp.zeros_like, w)
+        updates, state = jax.jit(transform.update)(zeros, state, w, batch=batch)
+        new = optax.apply_updates(w, updates)
+        expected, _ = solver.model.minimize(problem[:5], w, jnp.asarray(0.1))
+        for x, y in zip(leaves(new), leaves(expected), strict=True):
+            np.testing.assert_allclose(x, y, atol=1e-9)
+        assert int(state) == 1
+    chained = optax.chain(transform, optax.scale(0.5))
+    half, _ = chained.update(zeros, chained.init(w), w, batch=batch)
+    np.testing.assert_allclose(leaves(half)[0], leaves(updates)[0] / 2, atol=1e-9)
+    with pytest.raises(TypeError, match="as_optax needs"):
+        px.as_optax(px.svrg(0.1), problem.inner, problem.outer)
+    with pytest.raises(ValueError, match="batch=batch"):
+        transform.update(zeros, state, w)
+
+
+def test_truncated_never_overshoots_the_lower_bound():
+    problem = px.MeanOfLosses(lambda w, y: w - y, px.L1(), np.array([[3.0]]))
+    solution = px.minimize(problem, vector(0.0), px.truncated(100.0), steps=1)
+    assert solution.value == 0.0
