@@ -9,6 +9,7 @@ A ratio is (time of the other) / (time of ours) for a peer and (time of ours) / 
 import argparse
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -210,14 +211,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=40)
     arguments = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
+    load, cores = os.getloadavg()[0], os.cpu_count()
     print(f"top({COUNT}) on a batch of {BATCH}; microseconds for one instance, medians of {arguments.repeats} rounds")
+    print(f"load {load:.1f} on {cores} cores; XLA runs on all of them and numba on one, so a busy machine hits XLA more")
     rows = []
     for side, dtype in itertools.product((12, 24), (np.float32, np.float64)):
         rows += grids(side, dtype, arguments.repeats)
     rows += chains(14, 26, max(arguments.repeats // 4, 1))
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+            json.dump({"load": load, "cores": cores, "rows": rows}, file, indent=1)
     return 0
 
 

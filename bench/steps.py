@@ -5,7 +5,7 @@
     pli        one inner step of PLI (SVRG on the model)    <= 3    times an SGD step
     torch      the loop a PyTorch user writes, eager and compiled: >= 10 times slower than ours
 
-Repeats are interleaved, so that a noisy machine hits all of them; compilation is apart. Medians of ratios, with quartiles.
+Repeats are interleaved, so that a noisy machine hits all of them; compilation is apart. Medians and quartiles of ratios.
 """
 
 import argparse

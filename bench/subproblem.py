@@ -1,9 +1,9 @@
 """The exact prox-linear subproblem against cvxpy, Clarabel and SCS.
 
-    min_d (1/n) sum_i |b_i + A_i d| + kappa/2 |d|^2,      A = sqrt(nk) U diag(j^-p) V',  b standard normal, k = 10, float64
+    min_d (1/n) sum_i |b_i + A_i d| + kappa/2 |d|^2,      A = sqrt(nk) U diag(j^-p) V', b normal, k = 10, float64
 
-Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram matrix, not the compilation. A peer's time
-includes building its problem. Each peer run is a process of its own, so that the cap of 120 s is real.
+Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram matrix, not the compilation. A peer's
+time includes building its problem. Each peer run is a process of its own, so that the cap of 120 s is real.
 
     python bench/subproblem.py --rows 2,3 --peers direct --repeats 3 --json table.json
 """
@@ -18,13 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-# Two cores: LAPACK calls from XLA run on one thread, products on XLA's own pool (2 OpenBLAS threads beside it were slower
-# in the Cholesky factors and 60 times slower at worst, facts/subproblem.md). Peers: what was faster for each.
+# Two cores: LAPACK calls from XLA run on one thread, products on XLA's own pool (2 OpenBLAS threads beside it were
+# slower in the Cholesky factors, and 60 times slower at worst: facts/subproblem.md). Peers have both cores.
 OURS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 PEERS = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "RAYON_NUM_THREADS": "2"}
 os.environ.update(OURS if "--worker" not in sys.argv else {})
 
-import numpy as np
+import numpy as np  # noqa: E402
 
 ROWS = (
     (256, 2000, 1e-1, 0),
@@ -79,7 +79,7 @@ def by_cvxpy(A, b, kappa, **options):
 
 
 def cone_form(A, b, kappa):
-    """min 1/2 v'P v - <b, v>/n with (1, v_i) in second-order cones: P (upper, sparse), q, G, h with h - G v in the cones."""
+    """min 1/2 v'P v - <b, v>/n, (1, v_i) in second-order cones: P (upper, sparse), q, G, h; h - G v in the cones."""
     from scipy import sparse
 
     n, m = len(b) // K, len(b)
@@ -244,14 +244,14 @@ def show(result: dict) -> None:
         )
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="1,2,3,4,5,6,7")
     parser.add_argument("--peers", default="direct", choices=["none", "direct", "all"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warm", action="store_true", help="also time a warm start from the solution for 1.1 kappa")
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     peers = {"none": [], "direct": ["clarabel", "scs"], "all": list(SOLVERS)}[options.peers]
     print(f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}; load {os.getloadavg()}")
     results = []
@@ -268,4 +268,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] == "--worker":
         worker(sys.argv[2], sys.argv[3], float(sys.argv[4]))
     else:
-        main()
+        sys.exit(main())

@@ -367,7 +367,10 @@ class SolverCase:
     gap: float = 1e-6
 
 
-EXACT = ("median", "geometric_median", "ridge_regression", "separable_hinge", "interpolation_linear", "interpolation_mlp")
+EXACT = (
+    *("median", "geometric_median", "ridge_regression"),
+    *("separable_hinge", "interpolation_linear", "interpolation_mlp"),
+)
 CONVEX = ("geometric_median", "ridge_regression", "interpolation_linear")
 SOLVERS: dict[str, SolverCase] = {
     "sgd": SolverCase(px.sgd(px.InverseSqrt(0.3)), CONVEX, passes=400, gap=3e-2),

@@ -113,7 +113,7 @@ class SparseRows(eqx.Module):
     def __init__(self, indices: Any, values: Any, columns: int):
         if np.shape(indices) != np.shape(values):
             raise ValueError(
-                f"SparseRows needs indices and values of one shape; they have {np.shape(indices)} and {np.shape(values)}."
+                f"SparseRows needs indices and values of one shape; not {np.shape(indices)} and {np.shape(values)}."
             )
         if is_concrete(indices) and np.size(indices):
             low, high = int(np.min(indices)), int(np.max(indices))

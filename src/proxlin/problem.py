@@ -178,6 +178,10 @@ class AbstractProblem(eqx.Module):
         )
         return eqx.filter_eval_shape(self._phi, check_parameters(w, self.data), row).shape[0]
 
+    def in_one_chunk(self, w: Params) -> bool:
+        """Whether all samples go through phi at once (shapes alone)."""
+        return self._chunk(w) >= len(self)
+
     def _call(self, function: Callable, w: Params) -> Any:
         w = check_parameters(w, self.data)
         return _compiled(function, self, w) if is_concrete((self, w)) else function(self, w)
@@ -353,7 +357,7 @@ class LossOfMean(AbstractProblem):
     def prices(self, w: Params) -> Prices:
         phi, tangent, oracle = self._price(w)
         n, k = len(self), self.outputs(w)
-        again = Cost() if self._chunk(w) >= n else phi  # the pull goes through all chunks once more
+        again = Cost() if self.in_one_chunk(w) else phi  # the pull goes through all chunks once more
         return Prices(
             value=phi + tangent + oracle,
             subgradient=phi + tangent + again + Cost(vjp=n) + oracle,
@@ -363,7 +367,7 @@ class LossOfMean(AbstractProblem):
         )
 
     def _losses(self, w: Params) -> tuple[Array, Params]:
-        if self._chunk(w) >= len(self):
+        if self.in_one_chunk(w):
             at, rest = eqx.partition(w, is_parameter)
             c, rows = self._weights(dtype_of(w)), self._rows()
             u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)

@@ -32,7 +32,9 @@ def test_an_mlp_is_the_formula():
     x = np.array([0.3, -1.0, 2.0])
     hidden = np.tanh(np.asarray(w[0]["W"]) @ x + np.asarray(w[0]["b"]))
     assert np.allclose(predict(w, jnp.asarray(x)), np.asarray(w[1]["W"]) @ hidden + np.asarray(w[1]["b"]), atol=1e-15)
-    assert np.allclose(MLP((3, 2))(w[:1], jnp.asarray(x)), np.asarray(w[0]["W"]) @ x + np.asarray(w[0]["b"]), atol=1e-15)
+    assert np.allclose(
+        MLP((3, 2))(w[:1], jnp.asarray(x)), np.asarray(w[0]["W"]) @ x + np.asarray(w[0]["b"]), atol=1e-15
+    )
 
 
 def test_the_shapes_of_a_cnn_and_its_formula():
@@ -137,7 +139,9 @@ def test_schedules_are_those_of_the_contract(schedule, expected):
     assert np.allclose([float(schedule(t)) for t in range(3)], expected, rtol=1e-15)
     assert np.allclose([float(schedule(np.int64(t))) for t in range(3)], expected, rtol=1e-15)
     assert np.allclose(jax.vmap(schedule)(jnp.arange(3)), expected, rtol=1e-15)
-    scanned = jax.jit(lambda s: jax.lax.scan(lambda t, _: (t + 1, s(t)), jnp.asarray(0, jnp.int32), None, 3)[1])(schedule)
+    scanned = jax.jit(lambda s: jax.lax.scan(lambda t, _: (t + 1, s(t)), jnp.asarray(0, jnp.int32), None, 3)[1])(
+        schedule
+    )
     assert np.allclose(scanned, expected, rtol=1e-15)
     assert schedule(10**9) > 0 and np.isfinite(schedule(2**31 - 1))
     assert jax.tree.leaves(schedule) and all(isinstance(x, jax.Array) for x in jax.tree.leaves(schedule))

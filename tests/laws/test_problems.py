@@ -61,7 +61,6 @@ V = jnp.asarray(zoo.normal(53, 3, 2))
 # ------------------------------------------------------------------------------- every problem, one compilation each
 
 
-@eqx.filter_jit
 def quantities(p, w, w2, w3, kappas, nu):
     """Everything that the laws compare, in one compiled function."""
     n = len(p)
@@ -138,7 +137,34 @@ def forward_jacobian(p, w):
 def compared(name: str):
     case = zoo.PROBLEMS[name]()
     w, w2, w3 = case.w, random_like(case.w, 1, 0.5), random_like(case.w, 2, 0.5)
-    return quantities(case.problem, w, w2, w3, jnp.array([0.4, 1.3]), jnp.asarray(0.2))
+    return compiled(quantities)(case.problem, w, w2, w3, jnp.array([0.4, 1.3]), jnp.asarray(0.2))
+
+
+def differences(name: str, h: float = 1e-6):
+    """(F(w + h d) - F(w - h d)) / 2h and <F'(w), d> for two directions d."""
+
+    def both(p, w, d1, d2):
+        at, rest = eqx.partition(w, is_parameter)
+        vector, unravel = jax.flatten_util.ravel_pytree(at)
+        d = jnp.stack([flat(d1), flat(d2)])
+        shifted = vector[None, :] + h * jnp.concatenate([d, -d])
+        values = jax.lax.map(lambda x: p.value(eqx.combine(unravel(x), rest)), shifted)
+        return (values[:2] - values[2:]) / (2 * h), d @ flat(p.subgradient(w))
+
+    case = zoo.PROBLEMS[name]()
+    some = (random_like(case.w, seed, scale) for seed, scale in ((3, 0.7), (4, 1.0), (5, 1.0)))
+    return [np.asarray(x) for x in compiled(both)(case.problem, *some)]
+
+
+def compiled(function):
+    """jit of arrays, other leaves closed over, with the compiler told not to try hard: each runs once."""
+
+    def run(*args):
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+        return jax.jit(lambda arrays: function(*eqx.combine(arrays, rest)), compiler_options=options)(arrays)
+
+    return run
 
 
 @every
@@ -149,22 +175,17 @@ def test_the_laws_of_the_verbs(name):
 
 @every
 def test_the_subgradient_agrees_with_finite_differences_away_from_kinks(name):
-    """Central differences of F in float64; at a kink inside the step the law does not hold, so the point is generic."""
-    case = zoo.PROBLEMS[name]()
-    w = random_like(case.w, 3, 0.7)
-    g, h = case.problem.subgradient(w), 1e-6
-    for seed in (4, 5):
-        d = random_like(case.w, seed)
-        slope = (case.problem.value(add(w, h, d)) - case.problem.value(add(w, -h, d))) / (2 * h)
-        assert abs(float(slope) - float(dot(g, d))) <= 1e-7 * (1 + abs(float(slope)))
+    """Central differences of F in float64, at a generic point."""
+    slopes, products = differences(name)
+    assert np.all(np.abs(slopes - products) <= 1e-7 * (1 + np.abs(slopes)))
 
 
 @every
 def test_the_subgradient_has_the_structure_and_dtypes_of_the_parameters(name):
     case = zoo.PROBLEMS[name]()
-    g = case.problem.subgradient(case.w)
-    assert jax.tree.structure(g) == jax.tree.structure(parameters(case.w))
-    for a, b in zip(jax.tree.leaves(g), jax.tree.leaves(parameters(case.w)), strict=True):
+    g, w = eqx.filter_eval_shape(case.problem.subgradient, case.w), parameters(case.w)
+    assert jax.tree.structure(g) == jax.tree.structure(w)
+    for a, b in zip(jax.tree.leaves(g), jax.tree.leaves(w), strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
 
 
@@ -334,7 +355,7 @@ def test_the_price_is_the_calls_that_are_counted(kind, view):
     count = Counter()
     p = VIEWS[view](simple(kind, count=count))
     prices = p.prices(W)
-    names = ("value", "subgradient", "push", "pull", "expand")
+    names = ("value", "subgradient", "push", "pull", "expand") if view in ("all", "linearized") else ("subgradient",)
     counted = {name: count_calls(count, eqx.filter_jit(calls_of(p, name)), p, W).cost for name in names}
     assert counted == {name: getattr(prices, name) for name in names}
 
@@ -404,17 +425,19 @@ def test_the_second_call_does_not_trace_again():
 # ---------------------------------------------------------------------------------------------------------- chunks
 
 
-@pytest.mark.parametrize("name", ["list_quantile", "mean_mlp_max", "verbs_linearized", "sparse_hinge"])
-@pytest.mark.parametrize("budget", [1, 3000])
+@pytest.mark.parametrize(
+    ("name", "budget"), [("list_quantile", 500), ("mean_mlp_max", 800), ("verbs_linearized", 2000), ("sparse_hinge", 1)]
+)
 def test_chunked_is_unchunked(name, budget, monkeypatch):
     case = zoo.PROBLEMS[name]()
     p, w = case.problem, case.w
     d = parameters(random_like(w, 6))
     # fresh functions, so that nothing compiled before is used again
-    calls = lambda: (
-        eqx.filter_jit(lambda p, w: p.value_and_subgradient(w))(p, w),
-        eqx.filter_jit(lambda p, w: (p.value(w), p.stack(w), p.push(w, d), p.pull(w, p.stack(w)), p.expand(w)))(p, w),
+    everything = lambda p, w: (
+        *(p.value_and_subgradient(w), p.value(w), p.stack(w), p.push(w, d)),
+        *(p.pull(w, p.stack(w)), p.expand(w)),
     )
+    calls = lambda: compiled(lambda p, w: everything(p, w))(p, w)
     whole = calls()
     assert p._chunk(w) == len(p)
     monkeypatch.setattr(proxlin.chunks, "BUDGET", budget)
@@ -450,10 +473,9 @@ def test_numpy_parameters_and_float32_parameters():
     half = W.astype(jnp.float32)
     views = p, p.linearize(half), p.smooth(0.1), p.regularize(0.2, half), p[2], p[np.array([1, 2])]
     for q in (*views, simple(px.LossOfMean, ridge=0.3)):
-        value, g = q.value_and_subgradient(half)
-        assert value.dtype == np.float32 and g.dtype == np.float32
-        for x in (q.stack(half), q.expand(half)[1], q.push(half, half), q.pull(half, q.stack(half))):
-            assert x.dtype == np.float32
+        everything = lambda w, q=q: (*q.value_and_subgradient(w), q.value(w), *q.expand(w), q.push(w, w), q.stack(w))
+        assert {x.dtype for x in eqx.filter_eval_shape(everything, half)} == {np.dtype(np.float32)}
+        assert eqx.filter_eval_shape(lambda w, q=q: q.pull(w, q.stack(w)), half).dtype == np.float32
     assert float(p.value(half)) == pytest.approx(float(p.value(W)), rel=1e-5)
 
 
@@ -524,8 +546,9 @@ def test_problems_vmap_over_ridge_nu_and_kappa():
     problems = eqx.filter_vmap(lambda r: simple(ridge=r), out_axes=eqx.if_array(0))(ridges)
     values = eqx.filter_vmap(lambda p: p.value(W))(problems)
     assert relative(values, [simple(ridge=float(r)).value(W) for r in ridges]) <= 1e-14
-    values = jax.vmap(lambda c: simple().smooth(c).regularize(c, V).value(W))(ridges[1:])
-    assert relative(values, [simple().smooth(float(c)).regularize(float(c), V).value(W) for c in ridges[1:]]) <= 1e-14
+    base = simple()
+    values = jax.vmap(lambda c: base.smooth(c).regularize(c, V).value(W))(ridges[1:])
+    assert relative(values, [base.smooth(float(c)).regularize(float(c), V).value(W) for c in ridges[1:]]) <= 1e-14
 
 
 def test_sparse_rows_are_dense_rows():

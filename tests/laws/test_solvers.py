@@ -5,14 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from counting import Counter
-from zoo import PROBLEMS, SOLVERS, normal, vector
 
 import proxlin as px
+from counting import Counter
 from proxlin.cost import Cost
 from proxlin.networks import MLP
 from proxlin.solvers import scan_steps
 from proxlin.types import parameters
+from zoo import PROBLEMS, SOLVERS, normal, vector
 
 EACH = pytest.mark.parametrize("name", SOLVERS)
 

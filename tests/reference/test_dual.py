@@ -282,7 +282,9 @@ def test_warm_start_helps_and_never_harms():
         good = run(Ball(), B, b, r, 0.3, 1e-10, v0=near.v)
         bad = run(Ball(), B, b, r, 0.3, 1e-10, v0=100 * rng.standard_normal(b.shape))
         assert bool(plain.converged) and bool(good.converged) and bool(bad.converged)
-        cold, warm, wrong = cold + plain.iterations, warm + good.iterations, wrong + bad.iterations
+        cold += int(plain.iterations)
+        warm += int(good.iterations)
+        wrong += int(bad.iterations)
     assert warm <= 0.8 * cold and wrong <= 1.2 * cold
 
 

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import normal
 
 import proxlin as px
 from proxlin.networks import MLP
+from zoo import normal
 
 N, P, K = 15, 4, 3
 X, Y = normal(1, N, P), normal(2, N, K)
@@ -254,7 +254,7 @@ def optimum(problem, w, nu):
         restart = (
             sum(float(jnp.sum(g * (n - o))) for g, n, o in zip(*map(jax.tree.leaves, (g, new, x)), strict=True)) > 0
         )
-        y = new if restart else jax.tree.map(lambda n, o: n + t / (t + 3) * (n - o), new, x)
+        y = new if restart else jax.tree.map(lambda n, o, t=t: n + t / (t + 3) * (n - o), new, x)
         x = new
         if max(float(jnp.max(jnp.abs(v))) for v in jax.tree.leaves(g)) < 1e-10:
             break
@@ -270,11 +270,9 @@ def test_casimir_and_svrg_are_at_least_as_fast_as_the_rate():
     start = float(smooth.value(w)) - best
     rate = np.log(1 - np.sqrt(ridge / (ridge + kappa)) / 2)
     for solver in (px.casimir_svrg(nu, kappa=kappa), px.svrg(0.05, nu=nu, average=False)):
-        gaps = [start]
-        px.minimize(
-            problem, w, solver, steps=40, metrics={"gap": lambda w: gaps.append(float(smooth.value(w)) - best) or 0.0}
-        )
-        gaps = np.array([g for g in gaps if g > 1e-12])
+        gap = lambda w: float(smooth.value(w)) - best
+        gaps = px.minimize(problem, w, solver, steps=40, metrics={"gap": gap}).history["gap"]
+        gaps = gaps[gaps > 1e-12]
         slope = np.polyfit(np.arange(len(gaps)), np.log(gaps), 1)[0]
         assert slope <= rate
         assert gaps[-1] < 1e-3 * start

@@ -64,7 +64,7 @@ def run(context: Context) -> Result:
         {"models": draw(one, two, at, step.w, paths)},
         [Verdict("C1", verdict, number, f"95 % bootstrap [{low:.3f}, {high:.3f}]")],
         [
-            f"The step from w_t = 0.5 with kappa = 1 ends at {float(step.w[0]):.5f} (the paper's source draws 0.93762).",
+            f"The step from w_t = 0.5 with kappa = 1 ends at {float(step.w[0]):.5f} (0.93762 in the paper's figure).",
             "The paper's caption swaps left and right; the panels here are those of its text.",
             "Gradient descent has the step 0.01 / sqrt(t + 1); prox-linear chooses kappa by itself.",
         ],
@@ -89,7 +89,7 @@ def model_errors(problem: MeanOfLosses, anchors: int, seed: int) -> dict[float, 
 
 def _ratio(errors: dict[float, np.ndarray], seed: int) -> tuple[float, float, float]:
     """Mean prox-linear error over mean linear error, all distances together, with a bootstrap over the anchors."""
-    total = np.mean([e for e in errors.values()], axis=0)
+    total = np.mean(list(errors.values()), axis=0)
     rng = np.random.default_rng(seed + 1)
     draws = [total[rng.integers(0, len(total), len(total))].mean(axis=0) for _ in range(1000)]
     low, high = np.quantile([d[1] / d[0] for d in draws], [0.025, 0.975])

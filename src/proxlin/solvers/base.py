@@ -25,12 +25,14 @@ class Info(eqx.Module):
     """What an observer needs of a step.
 
     `counts`: how often each priced call was made, where that is not fixed (see `AbstractSolver.prices`);
-    `measure`: what `tol` is compared with, a certified gap or kappa |w+ - w|; `stalled`: no further step can help.
+    `measure`: what `tol` is compared with, a certified gap of F or kappa |w+ - w|; `stalled`: no further step can help;
+    `gap`: the certified gap of the last subproblem.
     """
 
     counts: dict[str, Array] = eqx.field(default_factory=dict)
     measure: Array | None = None
     stalled: Array | None = None
+    gap: Array | None = None
 
 
 class AbstractSolver(eqx.Module):
@@ -100,4 +102,5 @@ def scan_steps(solver: AbstractSolver, problem: AbstractProblem, state: Any, dra
 
     state, infos = jax.lax.scan(body, state, drawn)
     last = jax.tree.map(lambda x: x[-1], infos)
-    return state, Info({name: jnp.sum(count) for name, count in infos.counts.items()}, last.measure, last.stalled)
+    counts = {name: jnp.sum(count) for name, count in infos.counts.items()}
+    return state, Info(counts, last.measure, last.stalled, last.gap)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ..cost import Cost
 from ..problem import AbstractProblem
 from ..types import Key, Params, dtype_of
 from .subproblem import dual_form, quadratic_of
@@ -24,7 +23,7 @@ class BlockDual(eqx.Module):
     """Epochs of n block steps, in random order with replacement, on a linearised problem with a quadratic."""
 
     def grams(self, problem: AbstractProblem) -> Float[Array, "n k k"]:
-        """G_i = J_i J_i', one sample at a time: k VJPs and k JVPs each, no J is kept."""
+        """G_i = J_i J_i', one sample at a time: k VJPs each, no J is kept."""
         original, anchor = problem.plain().expanded_at()
 
         def one(i: Array) -> Array:
@@ -69,10 +68,6 @@ class BlockDual(eqx.Module):
         _, c = self._scales(problem, x)
         young = jax.vmap(problem.outer.value)(u) - jnp.sum(u * v, axis=1)
         return jnp.sum(c * (young + jnp.asarray(rho).astype(v.dtype) / 2 * jnp.sum(v * v, axis=1)))
-
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        price = problem.linearize(w).plain().prices(w)
-        return {"step": price.expand + price.pull + price.value, "inner": price.subgradient}
 
     def _scales(self, problem: AbstractProblem, x: Params) -> tuple[Array, Array]:
         dtype = dtype_of(x)

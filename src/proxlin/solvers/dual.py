@@ -42,12 +42,13 @@ class DualAnswer(eqx.Module):
 
 
 class _Scaled(eqx.Module):
-    """The problem in the units of the solvers: V of radius 1, A = B / sqrt(kappa), mean |z_i| = 1 at the start.
+    """The problem in the units of the solvers: V of radius 1, A = gain B, mean |z_i| = 1 at the start.
 
     With v = radius u and d = e sqrt(scale / kappa): b, rho, P and the gap are divided by `scale`.
     """
 
-    A: Array
+    B: Array
+    gain: Array
     b: Array
     rho: Array
     cone: AbstractCone
@@ -58,13 +59,16 @@ class _Scaled(eqx.Module):
         radius = jnp.asarray(cone.radius(), b.dtype)
         self.cone = cone.scaled(1 / radius)
         self.anchor = self.cone.project(jnp.zeros_like(b))
-        A, b, rho = B * (radius / jnp.sqrt(kappa)), b * radius, rho * radius**2
-        z = b - rho[:, None] * self.anchor - _fore(A, _back(A, self.anchor))
+        b, rho = b * radius, rho * radius**2
+        z = b
+        if not isinstance(cone, (Ball, Space)):  # there the anchor is 0
+            z = b - rho[:, None] * self.anchor - _fore(B, _back(B, self.anchor)) * (radius**2 / kappa)
         z = z - jnp.mean(z, axis=-1, keepdims=True) if isinstance(cone, Simplex) else z  # f(z + t) = f(z) + t
         sizes = norms(z)
         scale = jnp.sum(sizes) / jnp.maximum(jnp.sum(sizes > 0, dtype=b.dtype), 1)
         self.scale = jnp.where((scale > 0) & jnp.isfinite(scale), scale, jnp.ones_like(scale))
-        self.A, self.b, self.rho = A / jnp.sqrt(self.scale), b / self.scale, rho / self.scale
+        self.B, self.gain = B, radius / jnp.sqrt(kappa * self.scale)
+        self.b, self.rho = b / self.scale, rho / self.scale
 
 
 def _fore(A: Array, e: Array) -> Array:
@@ -77,8 +81,9 @@ def _back(A: Array, v: Array) -> Array:
 
 def _system(p: _Scaled) -> System:
     """d x d when d is below half of nk (the crossing measured in facts/subproblem.md), else nk x nk."""
-    n, k, d = p.A.shape
-    return Columns(p.A, p.cone) if 2 * d < n * (k - isinstance(p.cone, Simplex)) else Rows(p.A, p.cone)
+    n, k, d = p.B.shape
+    form = Columns if 2 * d < n * (k - isinstance(p.cone, Simplex)) else Rows
+    return form(p.B, p.gain, p.cone)
 
 
 def _linear(p: _Scaled) -> tuple[Point, Array]:
@@ -86,7 +91,7 @@ def _linear(p: _Scaled) -> tuple[Point, Array]:
     system = _system(p)
     h = jnp.where(p.rho > 0, p.rho, jnp.ones_like(p.rho))[:, None] * jnp.ones_like(p.b)
     g = jnp.zeros_like(h)
-    v, e = system.refined(system.factor(h, g), h, g, jnp.zeros(p.A.shape[2:], p.b.dtype), p.b)
+    v, e = system.refined(system.factor(h, g), h, g, jnp.zeros(system.width, p.b.dtype), p.b)
     return certify(system, p.cone, p.b, p.rho, e, v), jnp.int32(1)
 
 
@@ -97,7 +102,7 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
     concave and increasing, from the left: it never passes the root. t starts at eps (|b| is 1): where |v(eps)| <= 1 the
     residual is zero up to eps, and singular K needs no case of its own.
     """
-    A, b, rho = p.A[0], p.b[0], p.rho[0]
+    A, b, rho = p.gain * p.B[0], p.b[0], p.rho[0]
     U, S, Vt = jnp.linalg.svd(A, full_matrices=False)
     c = b @ U
     beside = jnp.zeros_like(b) if U.shape[0] == U.shape[1] else b - U @ c
@@ -118,7 +123,7 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
     inner, outer = weights(t)
     v = p.cone.project((U @ (c * inner) + beside * outer)[None])
     e = -(S * c * inner) @ Vt
-    gap = jnp.sum(p.cone.excess(p.b + _fore(p.A, e), v, p.rho)) + jnp.sum((e + _back(p.A, v)) ** 2) / 2
+    gap = jnp.sum(p.cone.excess((b + A @ e)[None], v, p.rho)) + jnp.sum((e + v[0] @ A) ** 2) / 2
     return Point(e, v, gap), jnp.int32(1)
 
 
@@ -152,7 +157,7 @@ def solve_dense(
     if isinstance(cone, Space):
         point, steps = _linear(p)
     elif isinstance(cone, Simplex) and k == 1:  # V is the point 1
-        point, steps = Point(-_back(p.A, p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
+        point, steps = Point(-p.gain * _back(p.B, p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
     elif isinstance(cone, Ball) and n == 1 and min(k, m) <= 512:
         point, steps = _one_ball(p)
     else:

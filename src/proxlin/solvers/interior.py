@@ -85,7 +85,11 @@ def _advance(system: System, cone: Any, b: Array, rho: Array, s: State) -> State
 
 def interior(system: System, cone: Any, b: Array, rho: Array, point: Point, tol: Array) -> tuple[Point, Array]:
     """(best certified point, iterations) from a certified point; no iteration if its gap is at most tol."""
-    start = _start(system, cone, b, rho, point)
     going = lambda s: (s.best.gap > tol) & (s.steps < 60) & (s.idle < 12)
-    end = jax.lax.while_loop(going, lambda s: _advance(system, cone, b, rho, s), start)
-    return end.best, end.steps
+
+    def run(point):
+        start = _start(system, cone, b, rho, point)
+        end = jax.lax.while_loop(going, lambda s: _advance(system, cone, b, rho, s), start)
+        return end.best, end.steps
+
+    return jax.lax.cond(point.gap > tol, run, lambda point: (point, jnp.int32(0)), point)

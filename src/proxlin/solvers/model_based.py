@@ -1,4 +1,4 @@
-"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak and prox-linear are one solver, one field changed."""
+"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak and prox-linear are one solver."""
 
 from collections.abc import Callable
 from typing import Any

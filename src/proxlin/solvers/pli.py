@@ -24,7 +24,8 @@ class AbstractLoop(eqx.Module):
     """An inner loop: some epochs on the linearised, regularised problem."""
 
     @abc.abstractmethod
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params: ...
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, Array | None]:
+        """The approximate minimiser, and its certified gap where the loop has one."""
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]: ...
@@ -36,17 +37,15 @@ class CasimirLoop(AbstractLoop):
     nu: Callable
     schedule: Callable | None
 
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params:
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, None]:
         solver = CasimirSVRG(_Level(self.nu(t)), None, self._step(t), "center", True)
         state = solver.init(sub, w)
 
         def body(j: Array, state: Any) -> Any:
-            # hidden from the compiler, which would else keep phi at the anchor for all samples between the epochs
-            anchor, state = jax.lax.optimization_barrier((sub.inner.anchor, state))
-            again = eqx.tree_at(lambda p: p.inner.anchor, sub, anchor)
+            again, state = _fresh(sub, state)
             return solver.step(again, state, jax.random.fold_in(key, j))[0]
 
-        return jax.lax.fori_loop(0, epochs, body, state).w
+        return jax.lax.fori_loop(0, epochs, body, state).w, None
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         solver = CasimirSVRG(self.nu, None, self.schedule, "center", True)
@@ -62,18 +61,27 @@ class DualLoop(AbstractLoop):
 
     ascent: BlockDual
 
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> Params:
+    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, Array]:
         grams = self.ascent.grams(sub)
 
         def body(j: Array, carry: Any) -> Any:
             x, v = carry
             return self.ascent.epoch(sub, x, v, grams, jax.random.fold_in(key, j))
 
-        return jax.lax.fori_loop(0, epochs, body, self.ascent.start(sub))[0]
+        x, v = jax.lax.fori_loop(0, epochs, body, self.ascent.start(sub))
+        return x, self.ascent.gap(sub, x, v)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.linearize(w).prices(w)
-        return {"inner": price.subgradient, "step": price.expand + price.pull + problem.prices(w).value}
+        shared = Cost(phi=-len(problem)) if problem.in_one_chunk(w) else Cost()  # phi of the first pull and of the gap
+        step = price.expand + price.pull + price.value + shared + problem.prices(w).value
+        return {"inner": price.subgradient, "step": step}
+
+
+def _fresh(sub: AbstractProblem, state: Any) -> tuple[AbstractProblem, Any]:
+    """The same, but the compiler does not see it: it would else keep phi at the anchor, for all samples."""
+    anchor, state = jax.lax.optimization_barrier((sub.expanded_at()[1], state))
+    return eqx.tree_at(lambda p: p.inner.anchor, sub, anchor), state
 
 
 class _Level(eqx.Module):
@@ -94,7 +102,7 @@ class PLIState(eqx.Module):
 
 
 class PLI(AbstractSolver):
-    """w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, kept if F(w+) <= F(w)."""
+    """w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, kept unless F grows."""
 
     problems = MeanOfLosses
     instead = "stochastic_gauss_newton"
@@ -110,12 +118,12 @@ class PLI(AbstractSolver):
         w, t = state.w, state.t
         kappa = self.kappa.astype(dtype_of(w))
         epochs = jnp.asarray(self.passes(t)).astype(jnp.int32)
-        new = self.loop.run(problem.linearize(w).regularize(kappa, w), w, t, epochs, drawn)
+        new, gap = self.loop.run(problem.linearize(w).regularize(kappa, w), w, t, epochs, drawn)
         value = problem.value(new)
         keep = value <= state.value
         moved = kappa * optax.tree.norm(optax.tree.sub(new, w))
         kept = PLIState(optax.tree.where(keep, new, w), jnp.where(keep, value, state.value), t + 1)
-        return kept, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf))
+        return kept, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf), None, gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         return self.loop.prices(problem, w) | {"init": problem.prices(w).value}

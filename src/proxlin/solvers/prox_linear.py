@@ -35,7 +35,7 @@ class ProxLinearFixed(AbstractSolver):
         kappa = self.kappa.astype(dtype_of(w))
         answer = self.subsolver.solve(problem.linearize(w).regularize(kappa, w), w)
         moved = optax.tree.norm(optax.tree.sub(answer.w, w))
-        return State(answer.w, state.t + 1), Info(answer.counts, kappa * moved)
+        return State(answer.w, state.t + 1), Info(answer.counts, kappa * moved, None, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         return self.subsolver.prices(problem, w)
@@ -89,7 +89,7 @@ class ProxLinearAdaptive(AbstractSolver):
         w = optax.tree.where(keep, answer.w, state.w)
         stalled = ~keep | (tries >= TRIES) | (moved == 0)
         state = AdaptiveState(w, jnp.minimum(value, state.value), kappa, state.t + 1)
-        return state, Info({"tries": tries} | calls, kappa * moved, stalled)
+        return state, Info({"tries": tries} | calls, kappa * moved, stalled, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.prices(w)
@@ -190,7 +190,7 @@ class ProxLinearAccelerated(AbstractSolver):
         moved = optax.tree.norm(optax.tree.sub(answer.w, x))
         new = AdaptiveState(optax.tree.where(keep, best, x), jnp.where(keep, value, main.value), kappa, main.t + 1)
         counts = {"tries": tries + 1} | jax.tree.map(jnp.add, calls, second.counts)
-        return AcceleratedState(new, z), Info(counts, kappa * moved, ~keep)
+        return AcceleratedState(new, z), Info(counts, kappa * moved, ~keep, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         prices = ProxLinearAdaptive(self.subsolver).prices(problem, w)

@@ -102,7 +102,8 @@ class _Run:
             raise ValueError("A diverged run cannot go on; start again with a smaller step.")
         if old.n != self.n or old.solver != self.solver.name():
             raise ValueError(
-                f"This solution is of {old.solver} on {old.n} samples; it cannot go on with {self.solver.name()} on {self.n}."
+                f"This solution is of {old.solver} on {old.n} samples; it cannot go on with {self.solver.name()} "
+                f"on {self.n}."
             )
         if set(old.history) != {"step", "passes", "seconds", "value", *self.metrics}:
             raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
@@ -176,12 +177,11 @@ class _Run:
             return Status.diverged
         if limits.stop is not None and limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1])):
             return Status.stopped
-        if self.info is not None:
-            if limits.tol is not None and self.info.measure is not None:
-                if float(self.info.measure) <= limits.tol * max(1.0, abs(self.value)):
-                    return Status.converged
-            if self.info.stalled is not None and bool(self.info.stalled):
-                return Status.stalled
+        measure, stalled = (None, None) if self.info is None else (self.info.measure, self.info.stalled)
+        if limits.tol is not None and measure is not None and float(measure) <= limits.tol * max(1.0, abs(self.value)):
+            return Status.converged
+        if stalled is not None and bool(stalled):
+            return Status.stalled
         if limits.steps is not None and self.step >= limits.steps:
             return Status.budget
         if limits.passes is not None and self.cost.passes(self.n) >= limits.passes - 1e-9:
@@ -194,6 +194,8 @@ class _Run:
             text += f" {self.solver.remedy()}"
         if limits.tol is not None and self.info is not None and self.info.measure is None:
             text += f" tol was not used: {self.solver.name()} gives no certificate."
+        if self.info is not None and self.info.gap is not None:
+            text += f" The certified gap of the last subproblem is {float(self.info.gap):.1e}."
         return text + limits.note
 
     def solution(self, status: Status, message: str) -> Solution:

@@ -60,28 +60,33 @@ def tangent(k: int) -> np.ndarray:
 class Rows(eqx.Module):
     """The system through K + M, K = A A' formed once (on the tangent space: N'A in place of A)."""
 
-    A: Array
+    B: Array
+    gain: Array
     K: Array
     N: Array | None
 
-    def __init__(self, A: Array, cone: AbstractCone):
-        _, k, d = A.shape
-        self.A = A
-        self.N = jnp.asarray(tangent(k), A.dtype) if isinstance(cone, Simplex) else None
-        inner = A if self.N is None else jnp.einsum("nkd,kj->njd", A, self.N)
-        self.K = gram(inner.reshape(-1, d))
+    def __init__(self, B: Array, gain: Array, cone: AbstractCone):
+        _, k, d = B.shape
+        self.B, self.gain = B, gain  # A = gain B is never formed: a copy of a large B costs as much as ten products
+        self.N = jnp.asarray(tangent(k), B.dtype) if isinstance(cone, Simplex) else None
+        inner = B if self.N is None else jnp.einsum("nkd,kj->njd", B, self.N)
+        self.K = gain**2 * gram(inner.reshape(-1, d))
+
+    @property
+    def width(self) -> int:
+        return self.B.shape[-1]
 
     def fore(self, e: Array) -> Array:
-        return (self.A.reshape(-1, e.size) @ e).reshape(self.A.shape[:2])
+        return (self.B.reshape(-1, e.size) @ (self.gain * e)).reshape(self.B.shape[:2])
 
     def back(self, v: Array) -> Array:
-        return v.reshape(-1) @ self.A.reshape(v.size, -1)
+        return (self.gain * v.reshape(-1)) @ self.B.reshape(v.size, -1)
 
     def _down(self, q: Array) -> Array:
         return (q if self.N is None else q @ self.N).reshape(-1)
 
     def _up(self, u: Array) -> Array:
-        u = u.reshape(self.A.shape[0], -1)
+        u = u.reshape(self.B.shape[0], -1)
         return u if self.N is None else u @ self.N.T
 
     def factor(self, h: Array, g: Array) -> Array:
@@ -106,8 +111,8 @@ class Rows(eqx.Module):
         """`solve`, and once more for what it leaves of the second equation (the first holds by construction)."""
         dv, de = self.solve(factor, r, q)
         left = q + self.fore(de) - h * dv - g * jnp.sum(g * dv, axis=-1, keepdims=True)
-        more, de2 = self.solve(factor, jnp.zeros_like(r), left)
-        return dv + more, de + de2
+        more = self.solve_dual(factor, r, jnp.zeros_like(q), left)
+        return dv + more, de - self.back(more)
 
     def energy(self, u: Array) -> Array:
         """|A'u|^2 for u in the tangent space."""
@@ -121,9 +126,13 @@ class Columns(eqx.Module):
     At: Array
     simplex: bool = eqx.field(static=True)
 
-    def __init__(self, A: Array, cone: AbstractCone):
-        self.At = jnp.transpose(A, (2, 0, 1))
+    def __init__(self, B: Array, gain: Array, cone: AbstractCone):
+        self.At = gain * jnp.transpose(B, (2, 0, 1))
         self.simplex = isinstance(cone, Simplex)
+
+    @property
+    def width(self) -> int:
+        return self.At.shape[0]
 
     def fore(self, e: Array) -> Array:
         return (e @ self.At.reshape(e.size, -1)).reshape(self.At.shape[1:])
@@ -210,9 +219,11 @@ def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z:
     M = jnp.broadcast_to((rho + 1)[:, None], b.shape)
     none = jnp.zeros_like(b)
     factor = system.factor(M, none)
-    anchor = cone.center(b) if isinstance(cone, Simplex) else none
-    c = system.back(anchor)
-    Kc = system.fore(c)
+    anchor, c, Kc = none, jnp.zeros(system.width, b.dtype), none
+    if isinstance(cone, Simplex):
+        anchor = cone.center(b)
+        c = system.back(anchor)
+        Kc = system.fore(c)
 
     def advance(carry):
         w, y, _, _ = carry

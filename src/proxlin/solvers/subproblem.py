@@ -166,7 +166,7 @@ def dual_form(problem: AbstractProblem) -> tuple[AbstractSupport, Any]:
 
 
 class Subsolution(eqx.Module):
-    """The exact prox-linear step: `w`, the `value` of the subproblem there, its certified `gap`, `iterations`, `status`."""
+    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`, `iterations`, `status`."""
 
     w: Params
     value: float = eqx.field(static=True)

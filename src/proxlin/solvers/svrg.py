@@ -57,7 +57,7 @@ def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callab
 
 
 def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
-    """The same where J_i is fixed: one VJP pulls the change of the dual vector; the snapshot's are kept (n k numbers)."""
+    """The same where J_i is fixed: one VJP pulls the change of the dual vector; n k numbers are kept."""
     f = losses.outer
     v0 = jax.vmap(f.subgradient)(losses.stack(snapshot))
     mean = losses.pull(snapshot, v0 * losses.coefficients().astype(v0.dtype)[:, None])

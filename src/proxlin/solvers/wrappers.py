@@ -90,7 +90,7 @@ class BestSoFar(AbstractSolver):
         best = optax.tree.where(better, w, state.best)
         counts = info.counts | {"best": due.astype(jnp.int32)}
         state = BestState(inner, best, jnp.where(better, value, state.value), state.t + 1)
-        return state, Info(counts, info.measure, info.stalled)
+        return state, Info(counts, info.measure, info.stalled, info.gap)
 
     def iterate(self, state: BestState) -> Params:
         return state.best
@@ -118,8 +118,8 @@ class BestSoFar(AbstractSolver):
 def as_optax(solver: ModelBased, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
     """A model-based solver as an optax transformation: `update(grads, state, params, batch=batch)`.
 
-    The update is argmin_x model(x) + |x - w|^2 / 2 step - w on the batch that is given, whose leaves have a leading axis
-    of samples; the gradients passed in are not used. With `stochastic_prox_linear` it is the dual Gauss-Newton
+    The update is argmin_x model(x) + |x - w|^2 / 2 step - w on the batch given, whose leaves have a leading axis of
+    samples; the gradients passed in are not used. With `stochastic_prox_linear` it is the dual Gauss-Newton
     direction of the mini-batch, a drop-in for the gradient step of an existing training loop.
     """
     if not isinstance(solver, ModelBased):
