@@ -213,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     jax.config.update("jax_enable_x64", True)
     load, cores = os.getloadavg()[0], os.cpu_count()
     print(f"top({COUNT}) on a batch of {BATCH}; microseconds for one instance, medians of {arguments.repeats} rounds")
-    print(f"load {load:.1f} on {cores} cores; XLA runs on all of them and numba on one, so a busy machine hits XLA more")
+    print(f"load {load:.1f} on {cores} cores: read nothing into a run on a busy machine")
     rows = []
     for side, dtype in itertools.product((12, 24), (np.float32, np.float64)):
         rows += grids(side, dtype, arguments.repeats)

@@ -69,7 +69,8 @@ class AugmentedScores(eqx.Module):
                 f"The oracle has {self.oracle.size()} parts; predict returned scores of shape {jnp.shape(scores)} and "
                 f"y has shape {jnp.shape(y)}."
             )
-        return jnp.append(scores + self.oracle.cost(y), jnp.sum(scores * y))
+        true = jnp.where(y > 0, scores, jnp.zeros_like(scores))  # a padded part may have the score -inf
+        return jnp.append(scores + self.oracle.cost(y), jnp.sum(true))
 
 
 def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScores:

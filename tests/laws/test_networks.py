@@ -16,14 +16,14 @@ KEY = jax.random.key(0)
 
 def test_the_shapes_of_an_mlp():
     predict = MLP((5, 7, 3, 2))
-    w = predict.init(KEY)
+    w = jax.eval_shape(predict.init, KEY)
     assert [{name: x.shape for name, x in layer.items()} for layer in w] == [
         {"W": (7, 5), "b": (7,)},
         {"W": (3, 7), "b": (3,)},
         {"W": (2, 3), "b": (2,)},
     ]
-    assert predict(w, jnp.ones(5)).shape == (2,)
-    assert all("b" not in layer for layer in MLP((5, 2), bias=False).init(KEY))
+    assert jax.eval_shape(predict, w, jax.ShapeDtypeStruct((5,), float)).shape == (2,)
+    assert all("b" not in layer for layer in jax.eval_shape(MLP((5, 2), bias=False).init, KEY))
 
 
 def test_an_mlp_is_the_formula():
@@ -39,9 +39,9 @@ def test_an_mlp_is_the_formula():
 
 def test_the_shapes_of_a_cnn_and_its_formula():
     predict = CNN((8, 4, 3), channels=(4, 6), outputs=5)
-    w = predict.init(KEY)
+    w = jax.eval_shape(predict.init, KEY)
     assert [x["W"].shape for x in w] == [(3, 3, 3, 4), (3, 3, 4, 6), (5, 2 * 1 * 6)]
-    assert predict(w, jnp.ones((8, 4, 3))).shape == (5,)
+    assert jax.eval_shape(predict, w, jax.ShapeDtypeStruct((8, 4, 3), float)).shape == (5,)
     # one stage by hand: a 3x3 convolution with zero padding, elu, the mean of 2x2, a linear map
     small = CNN((2, 2, 1), channels=(1,), outputs=1)
     w = jax.tree.map(lambda x: x + 0.1, small.init(KEY))
@@ -57,9 +57,10 @@ def test_the_shapes_of_a_cnn_and_its_formula():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("net", [MLP((3, 4, 2)), CNN((4, 4, 2), channels=(3,))], ids=["mlp", "cnn"])
 def test_init_has_the_dtype_asked_for(net, dtype):
-    w = net.init(KEY, dtype)
+    w = jax.eval_shape(lambda: net.init(KEY, dtype))
     assert {x.dtype for x in jax.tree.leaves(w)} == {jnp.dtype(dtype)}
-    assert net(w, jnp.ones(net.shape if isinstance(net, CNN) else 3, dtype)).dtype == dtype
+    x = jax.ShapeDtypeStruct(net.shape if isinstance(net, CNN) else (3,), dtype)
+    assert jax.eval_shape(net, w, x).dtype == dtype
 
 
 def test_init_scales_with_the_fan_in_and_differs_by_layer_and_key():
@@ -137,7 +138,6 @@ def test_networks_refuse_in_a_sentence(make, culprit):
 )
 def test_schedules_are_those_of_the_contract(schedule, expected):
     assert np.allclose([float(schedule(t)) for t in range(3)], expected, rtol=1e-15)
-    assert np.allclose([float(schedule(np.int64(t))) for t in range(3)], expected, rtol=1e-15)
     assert np.allclose(jax.vmap(schedule)(jnp.arange(3)), expected, rtol=1e-15)
     scanned = jax.jit(lambda s: jax.lax.scan(lambda t, _: (t + 1, s(t)), jnp.asarray(0, jnp.int32), None, 3)[1])(
         schedule

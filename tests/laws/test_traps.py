@@ -38,7 +38,7 @@ def test_trap_1_the_envelope_of_the_mean_depends_on_the_batch_and_is_biased():
     nu = 2.0
     value, gradient = envelope_of_the_mean(Y[:, 0], 1.0, nu)
     each = [envelope_of_the_mean(Y[batch, 0], 1.0, nu) for batch in batches(3, 1)]
-    # full batch: slope -1/3 throughout, p = 1 + 2/3, value 19/9; singletons: 1/4, 1, 3 with mean 17/12
+    # full batch: slope -1/3 between 0 and 3, so p = 1 + 2/3; singletons: 1/4, 1 and 3, with mean 17/12
     assert value == pytest.approx(20 / 9, abs=1e-14) and gradient == pytest.approx(-1 / 3, abs=1e-14)
     assert np.mean([v for v, _ in each]) == pytest.approx(17 / 12, abs=1e-14)
     assert np.mean([g for _, g in each]) == pytest.approx((0.5 - 1 - 1) / 3, abs=1e-14)
@@ -61,7 +61,7 @@ def test_trap_1_the_two_ways_to_smooth_differ():
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_trap_2_mini_batch_subgradients_of_a_loss_of_a_mean_are_biased(size):
-    """f(mean): with phi_i = w - y_i at w = 1 the mean is -5/3, slope -1; two of three samples of one agree with that."""
+    """f(mean): with phi_i = w - y_i at w = 1 the mean is -5/3, slope -1; singletons: 1, -1, -1."""
     p = px.LossOfMean(lambda w, y: w - y, px.L1(), Y)
     exact = float(p.subgradient(W)[0])
     mean = np.mean([float(p[batch].subgradient(W)[0]) for batch in batches(3, size)])
@@ -85,7 +85,8 @@ def test_trap_2_the_bias_falls_with_the_batch():
     p = px.LossOfMean(lambda w, y: jnp.sin(w - y), px.L2().smooth(0.5), zoo.normal(70, 6, 2))
     w = jnp.array([0.2, -0.4])
     g = jax.jit(lambda batch: p[batch].subgradient(w))
-    bias = [np.linalg.norm(np.mean([g(b) for b in batches(6, size)], axis=0) - p.subgradient(w)) for size in (1, 3, 5, 6)]
+    mean = lambda size: np.mean([g(batch) for batch in batches(6, size)], axis=0)
+    bias = [np.linalg.norm(mean(size) - p.subgradient(w)) for size in (1, 3, 5, 6)]
     assert bias[0] > bias[1] > bias[2] > 1e-4 and bias[3] <= 1e-15
 
 

@@ -27,10 +27,10 @@ def solve(problem: cp.Problem) -> float:
 
 
 @every
-@pytest.mark.parametrize("k", [1, 2, 9])
-@pytest.mark.parametrize("step", [0.05, 1.0, 8.0])
+@pytest.mark.parametrize("k", [1, 9])
+@pytest.mark.parametrize("step", [0.05, 8.0])
 def test_prox_and_envelope(name, k, step):
-    """Our prox is no worse than theirs, their optimal value is our envelope, and strong convexity bounds the distance."""
+    """Our prox is no worse than theirs, their value is our envelope, and strong convexity bounds the distance."""
     ours, theirs = PAIRS[name]
     for seed in range(2):
         u = np.random.default_rng([k, seed]).normal(size=k) * 2
@@ -47,7 +47,7 @@ def test_prox_and_envelope(name, k, step):
 
 
 @every
-@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("k", [1, 8])
 def test_conjugate(name, k):
     """f*(v) = max_u <u, v> - f(u); unbounded where ours is infinite."""
     ours, theirs = PAIRS[name]
@@ -56,11 +56,10 @@ def test_conjugate(name, k):
     inside = np.asarray(ours.subgradient(jnp.asarray(u))) * 0.6 + 0.4 * np.asarray(ours.subgradient(jnp.asarray(-u)))
     for v in (inside, inside + 0.9, 3 * rng.normal(size=k), 0.1 * rng.normal(size=k)):
         mine = float(ours.conjugate(jnp.asarray(v)))
-        # max over a ball of radius r, so that the solver always has a finite problem; it grows with r iff f* is infinite
+        # over a ball of radius r, so that the solver always has a finite problem; it grows with r iff f* is infinite
         x = cp.Variable(k)
-        values = [
-            solve(cp.Problem(cp.Maximize(v @ x - theirs(x)), [cp.norm2(x) <= radius])) for radius in (100.0, 1000.0)
-        ]
+        ball = lambda radius, v=v, x=x: cp.Problem(cp.Maximize(v @ x - theirs(x)), [cp.norm2(x) <= radius])
+        values = [ball(radius).solve(solver=cp.CLARABEL) for radius in (10.0, 100.0)]
         if np.isfinite(mine):
             assert values[1] == pytest.approx(mine, rel=1e-6, abs=1e-6)
         else:
