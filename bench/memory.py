@@ -37,7 +37,11 @@ def main(argv: list[str] | None = None) -> int:
     seconds = time.perf_counter() - start
     row = {"before GiB": before, "peak GiB": _peak(), "gap": answer.gap, "value": answer.value}
     row |= {"iterations": answer.iterations, "status": str(answer.status), "seconds with compile": seconds}
-    print("  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()))
+    print(
+        "  ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
+        )
+    )
     print("target: peak under 2 GiB")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

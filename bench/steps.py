@@ -5,7 +5,7 @@
     pli        one inner step of PLI (SVRG on the model)    <= 3    times an SGD step
     torch      the loop a PyTorch user writes, eager and compiled: >= 10 times slower than ours
 
-Repeats are interleaved, so that a noisy machine hits all of them; compilation is apart. Medians and quartiles of ratios.
+Repeats are interleaved, so that a noisy machine hits all; compilation is apart. Medians and quartiles of ratios.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
             }
             table.append(row)
             print(
-                "{width:4d}  {row:15s} {us:8.2f} us   {ratio:6.2f} x {over} ({low:.2f} to {high:.2f})   {target}".format(
+                "{width:4d} {row:15s} {us:8.2f} us   {ratio:6.2f} x {over} ({low:.2f} to {high:.2f})  {target}".format(
                     **row
                 )
             )

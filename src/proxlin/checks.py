@@ -24,8 +24,10 @@ def checked_data(data: Any) -> Any:
     for path, x in leaves:
         if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
             raise ValueError(
-                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {x!r}."
+                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {_kind(x)}."
             )
+        if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not jnp.issubdtype(x.dtype, jnp.number):
+            raise TypeError(f"The data leaf {_name(path)} must hold numbers; it holds {x.dtype}.")
         lengths[_name(path)] = x.shape[0]
     first, n = next(iter(lengths.items()))
     for name, length in lengths.items():
@@ -46,6 +48,8 @@ def checked_weights(weights: Any, n: int) -> Array | None:
         raise ValueError(
             f"The weights must be one number for each of the {n} samples; their shape is {np.shape(weights)}."
         )
+    if not np.issubdtype(np.asarray(weights).dtype if is_concrete(weights) else weights.dtype, np.number):
+        raise TypeError("The weights must be numbers.")
     weights = jnp.asarray(weights)
     weights = weights if jnp.issubdtype(weights.dtype, jnp.inexact) else weights.astype(jnp.result_type(float))
     if is_concrete(weights):
@@ -55,8 +59,9 @@ def checked_weights(weights: Any, n: int) -> Array | None:
             raise ValueError(
                 f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}."
             )
-        if not host.sum() > 0:
+        if not host.any():
             raise ValueError("The weights are all zero; at least one sample must count.")
+    weights = weights / jnp.max(weights)
     return weights / jnp.mean(weights)
 
 
@@ -67,18 +72,17 @@ def check_batch(batch: Any, n: int) -> Index:
             raise IndexError(f"The batch {batch} of {n} samples is empty.")
         return batch
     if isinstance(batch, list | tuple):
-        batch = np.asarray(batch)
-    if isinstance(batch, bool) or not jnp.issubdtype(jnp.result_type(batch), jnp.integer) or np.ndim(batch) > 1:
-        raise TypeError(f"A batch is an integer, a slice or a vector of integers; it is {batch!r}.")
+        batch = np.asarray(batch, None if batch else int)
+    number = isinstance(batch, int | np.ndarray | np.integer | jax.Array) and not isinstance(batch, bool)
+    if not number or not jnp.issubdtype(jnp.result_type(batch), jnp.integer) or np.ndim(batch) > 1:
+        raise TypeError(f"A batch is an integer, a slice or a vector of integers; it is {_kind(batch)}.")
     if is_concrete(batch):
         host = np.asarray(batch)
         if host.size == 0:
-            raise IndexError("The batch is empty.")
+            raise IndexError("The batch is empty; take at least one sample.")
         out = (host < -n) | (host >= n)
         if out.any():
-            raise IndexError(
-                f"The batch index {host[out].flat[0] if host.ndim else host} is out of range for {n} samples."
-            )
+            raise IndexError(f"The batch index {np.ravel(host)[np.argmax(out)]} is out of range for {n} samples.")
     return batch
 
 
@@ -90,7 +94,9 @@ def check_parameters(w: Params, data: Any) -> Params:
         raise TypeError("w has no parameters: at least one leaf must be an array of floating-point numbers.")
     for path, x in parameters:
         if jnp.issubdtype(x.dtype, jnp.complexfloating):
-            raise TypeError(f"The parameter {_name(path)} is complex; give its real and imaginary parts as two arrays.")
+            raise TypeError(
+                f"The parameter w{_suffix(path)} is complex; give its real and imaginary parts as two arrays."
+            )
     if not jax.config.read("jax_enable_x64"):
         named = [("w" + _suffix(path), x) for path, x in leaves]
         named += [("the data leaf " + _name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
@@ -103,6 +109,22 @@ def check_parameters(w: Params, data: Any) -> Params:
     return jax.tree.map(lambda x: jnp.asarray(x) if is_parameter(x) else x, w)
 
 
+def check_like(tree: Params, w: Params, what: str) -> None:
+    """Raise a sentence unless the parameters of tree and w have one structure and the same shapes."""
+    mine, theirs = eqx.filter(tree, is_parameter), eqx.filter(w, is_parameter)
+    if jax.tree.structure(mine) != jax.tree.structure(theirs):
+        raise ValueError(f"{what} must have the structure of w; their trees differ.")
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(theirs), jax.tree.leaves(mine), strict=True):
+        if x.shape != y.shape:
+            raise ValueError(f"{what} must have the shapes of w; at w{_suffix(path)} they are {y.shape} and {x.shape}.")
+
+
+def _kind(x: Any) -> str:
+    """What x is, in a few words on one line."""
+    known = isinstance(x, np.ndarray | jax.Array)
+    return f"an array of {x.dtype} of shape {x.shape}" if known else f"{type(x).__name__} {x!r}".splitlines()[0][:60]
+
+
 def _as_jax(x: Any) -> Any:
     """A jax array, except float64 that would be cut to float32: that is refused at the first call."""
     cut = isinstance(x, np.ndarray) and x.dtype == np.float64 and not jax.config.read("jax_enable_x64")
@@ -110,7 +132,7 @@ def _as_jax(x: Any) -> Any:
 
 
 def _check_finite(name: str, x: Any) -> None:
-    if not is_concrete(x) or not np.issubdtype(x.dtype, np.inexact):
+    if not is_concrete(x) or not jnp.issubdtype(x.dtype, jnp.inexact):
         return
     bad = ~np.isfinite(np.asarray(x)).reshape(x.shape[0], -1).all(axis=1)
     if bad.any():

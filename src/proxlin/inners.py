@@ -51,6 +51,8 @@ def residual(predict: Callable) -> Residual:
     >>> phi(jnp.eye(2), (jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0]))).tolist()
     [0.0, 1.0]
     """
+    if not callable(predict):
+        raise TypeError(f"residual needs a function predict(w, x); it got {type(predict).__name__}.")
     return Residual(as_inner(predict))
 
 
@@ -92,6 +94,7 @@ class Linearized(eqx.Module):
 
     def __call__(self, w: Params, sample: Any) -> Array:
         at, rest = eqx.partition(self.anchor, is_parameter)
+        at = jax.tree.map(lambda a, x: a.astype(x.dtype), at, parameters(w))
         toward = optax.tree.sub(parameters(w), at)
         u, change = jax.jvp(lambda p: self.inner(eqx.combine(p, rest), sample), (at,), (toward,))
         return u + change
@@ -116,6 +119,8 @@ class SparseRows(eqx.Module):
             raise ValueError(
                 f"SparseRows needs indices and values of one shape; not {np.shape(indices)} and {np.shape(values)}."
             )
+        if not jnp.issubdtype(jnp.result_type(indices), jnp.integer):
+            raise TypeError(f"The indices of SparseRows must be integers; they are {jnp.result_type(indices)}.")
         if is_concrete(indices) and np.size(indices):
             low, high = int(np.min(indices)), int(np.max(indices))
             if low < 0 or high >= columns:

@@ -78,6 +78,9 @@ class CNN(eqx.Module):
     ):
         activation_named(activation)
         side = 2 ** len(channels)
+        if min(*shape, *channels, outputs) < 1:
+            sizes = f"shape {tuple(shape)}, channels {tuple(channels)} and outputs {outputs}"
+            raise ValueError(f"A CNN needs positive sizes; it got {sizes}.")
         if len(shape) != 3 or shape[0] % side or shape[1] % side:
             raise ValueError(
                 f"A CNN with {len(channels)} stages needs images (rows, cols, colours) whose sides are multiples of "

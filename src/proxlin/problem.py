@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from .checks import check_batch, check_parameters, checked_data, checked_weights
+from .checks import check_batch, check_like, check_parameters, checked_data, checked_weights
 from .chunks import chunk_size, fold_rows, map_rows
 from .cost import Cost
 from .inners import Bound, Linearized, as_inner
@@ -51,7 +51,10 @@ class Quadratic(eqx.Module):
         return Quadratic(total, middle, self.offset.astype(dtype) + left_over)
 
     def _away(self, w: Params) -> Params:
-        return parameters(w) if self.center is None else optax.tree.sub(parameters(w), self.center)
+        at = parameters(w)
+        if self.center is None:
+            return at
+        return jax.tree.map(lambda x, c: x - c.astype(x.dtype), at, self.center)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +172,12 @@ class AbstractProblem(eqx.Module):
 
     def bind(self, rest: Params) -> "AbstractProblem":
         """The same problem in the parameters alone, the other leaves of w filled in."""
-        return _replace(self, inner=Bound(self.inner, rest)) if jax.tree.leaves(rest) else self
+        if not jax.tree.leaves(rest):
+            return self
+        if isinstance(self.inner, Linearized):
+            bound = Linearized(Bound(self.inner.inner, rest), parameters(self.inner.anchor))
+            return _replace(self, inner=bound)
+        return _replace(self, inner=Bound(self.inner, rest))
 
     def outputs(self, w: Params) -> int:
         """k, from shapes alone."""
@@ -184,15 +192,19 @@ class AbstractProblem(eqx.Module):
 
     def _call(self, function: Callable, w: Params) -> Any:
         w = check_parameters(w, self.data)
+        if isinstance(self.inner, Linearized):
+            check_like(self.inner.anchor, w, "The point of linearize")
+        if self.quadratic is not None and self.quadratic.center is not None:
+            check_like(self.quadratic.center, w, "The center of regularize")
         return _compiled(function, self, w) if is_concrete((self, w)) else function(self, w)
 
     def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
         dtype = dtype_of(w)
         u = self.inner(w, jax.tree.map(lambda x: x.astype(dtype) if is_parameter(x) else x, sample))
-        if not eqx.is_array(u) or u.ndim != 1:
+        if not eqx.is_array(u) or u.ndim != 1 or jnp.issubdtype(u.dtype, jnp.complexfloating):
             raise ValueError(
-                f"The inner map must return a vector (k,) for one sample; it returned "
-                f"{f'an array of shape {u.shape}' if eqx.is_array(u) else type(u).__name__}."
+                f"The inner map must return a real vector (k,) for one sample; it returned "
+                f"{f'an array of shape {u.shape} and {u.dtype}' if eqx.is_array(u) else type(u).__name__}."
             )
         self.outer.check(u.shape[0])
         return u.astype(dtype)
@@ -212,11 +224,12 @@ class AbstractProblem(eqx.Module):
     def _chunk(self, w: Params) -> int:
         return chunk_size(lambda row: self._phi(w, row), self._rows(), len(self))
 
-    def _price(self, w: Params) -> tuple[Cost, Cost, Cost]:
-        """For all samples: evaluating, the JVP that a linearised map adds to it, the oracle calls of one f."""
-        n = len(self)
-        tangent = Cost(jvp=n) if isinstance(self.inner, Linearized) else Cost()
-        return Cost(phi=n), tangent, Cost(oracle=self.outer.oracle_calls)
+    def _price(self, w: Params) -> tuple[int, Cost]:
+        """The samples that a pass evaluates (the last chunk overlaps the one before), and its phi, with the JVP of a
+        linearised map."""
+        chunk = self._chunk(w)
+        n = -(-len(self) // chunk) * chunk
+        return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
 
 
 class MeanOfLosses(AbstractProblem):
@@ -259,25 +272,31 @@ class MeanOfLosses(AbstractProblem):
         return fold_rows(step, optax.tree.zeros_like(at), (self._rows(), v), len(self), self._chunk(w))
 
     def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
+        one = self._expand_one(w)
+        return map_rows(jax.vmap(one), self._rows(), len(self), chunk_size(one, self._rows(), len(self)))
+
+    def prices(self, w: Params) -> Prices:
+        n, image = self._price(w)
+        oracle = Cost(oracle=n * self.outer.oracle_calls)
+        chunk = chunk_size(self._expand_one(w), self._rows(), len(self))
+        rows = -(-len(self) // chunk) * chunk
+        return Prices(
+            value=image + oracle,
+            subgradient=image + Cost(vjp=n) + oracle,
+            push=Cost(phi=n, jvp=n),
+            pull=Cost(phi=n, vjp=n),
+            expand=Cost(rows, rows if image.jvp else 0, rows * self.outputs(w)),
+        )
+
+    def _expand_one(self, w: Params) -> Callable:
+        """One sample -> phi and its Jacobian (k, d)."""
         at, rest = eqx.partition(w, is_parameter)
 
         def one(row: Any) -> tuple[Array, Array]:
             u, pull = jax.vjp(lambda p: self._phi(eqx.combine(p, rest), row), at)
             return u, _ravel_rows(jax.vmap(pull)(jnp.eye(u.shape[0], dtype=u.dtype))[0])
 
-        chunk = chunk_size(one, self._rows(), len(self))
-        return map_rows(jax.vmap(one), self._rows(), len(self), chunk)
-
-    def prices(self, w: Params) -> Prices:
-        phi, tangent, oracle = self._price(w)
-        n, k = len(self), self.outputs(w)
-        return Prices(
-            value=phi + tangent + oracle * n,
-            subgradient=phi + tangent + Cost(vjp=n) + oracle * n,
-            push=phi + Cost(jvp=n),
-            pull=phi + Cost(vjp=n),
-            expand=phi + Cost(vjp=n * k),
-        )
+        return one
 
     def _losses(self, w: Params) -> tuple[Array, Params]:
         at, rest = eqx.partition(w, is_parameter)
@@ -355,15 +374,15 @@ class LossOfMean(AbstractProblem):
         return u[None], jacobian[None]
 
     def prices(self, w: Params) -> Prices:
-        phi, tangent, oracle = self._price(w)
-        n, k = len(self), self.outputs(w)
-        again = Cost() if self.in_one_chunk(w) else phi  # the pull goes through all chunks once more
+        n, image = self._price(w)
+        oracle = Cost(oracle=self.outer.oracle_calls)
+        again = Cost() if self.in_one_chunk(w) else Cost(phi=n)  # the pull goes through all chunks once more
         return Prices(
-            value=phi + tangent + oracle,
-            subgradient=phi + tangent + again + Cost(vjp=n) + oracle,
-            push=phi + Cost(jvp=n),
-            pull=phi + Cost(vjp=n),
-            expand=phi + Cost(vjp=n * k),
+            value=image + oracle,
+            subgradient=image + again + Cost(vjp=n) + oracle,
+            push=Cost(phi=n, jvp=n),
+            pull=Cost(phi=n, vjp=n),
+            expand=image + Cost(vjp=n * self.outputs(w)),
         )
 
     def _losses(self, w: Params) -> tuple[Array, Params]:

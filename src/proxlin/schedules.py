@@ -14,7 +14,7 @@ class AbstractSchedule(eqx.Module):
     """t -> a positive number."""
 
     @abc.abstractmethod
-    def __call__(self, t: Array | int) -> Array: ...
+    def __call__(self, t: Any) -> Array: ...
 
 
 class Constant(AbstractSchedule):
@@ -29,7 +29,7 @@ class Constant(AbstractSchedule):
     def __init__(self, s: Any):
         self.s = number(s, "The step of Constant", low=0.0, open=True)
 
-    def __call__(self, t: Array | int) -> Array:
+    def __call__(self, t: Any) -> Array:
         return self.s
 
 
@@ -45,7 +45,7 @@ class InverseSqrt(AbstractSchedule):
     def __init__(self, s: Any):
         self.s = number(s, "The step of InverseSqrt", low=0.0, open=True)
 
-    def __call__(self, t: Array | int) -> Array:
+    def __call__(self, t: Any) -> Array:
         return self.s / jnp.sqrt(jnp.asarray(t, self.s.dtype) + 1)
 
 
@@ -61,7 +61,7 @@ class Inverse(AbstractSchedule):
     def __init__(self, s: Any):
         self.s = number(s, "The step of Inverse", low=0.0, open=True)
 
-    def __call__(self, t: Array | int) -> Array:
+    def __call__(self, t: Any) -> Array:
         return self.s / (jnp.asarray(t, self.s.dtype) + 1)
 
 

@@ -8,12 +8,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 Params = PyTree[Any]  # the user's tree; its inexact array leaves are the parameters, the rest is carried along
 Scalar = Float[Array | np.ndarray, ""] | np.floating | float | int
 Key = Array
-Index = Int[Array | np.ndarray, "..."] | slice | int | np.integer
+Index = Any  # an integer, a slice or a vector of integers; see checks.check_batch
 
 is_parameter = eqx.is_inexact_array
 
@@ -39,10 +39,11 @@ def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> 
     >>> float(number(0.5, "step", low=0.0, open=True))
     0.5
     """
-    array = jnp.asarray(x)
-    array = array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.result_type(float))
-    if is_concrete(array):
-        worst = np.min(np.asarray(array))
-        if not np.all(np.isfinite(np.asarray(array))) or worst < low or (open and worst <= low):
-            raise ValueError(f"{name} must be {'above' if open else 'at least'} {low:g} and finite; it is {x}.")
-    return array
+    if not eqx.is_array(x) and not isinstance(x, np.ndarray | np.number | int | float):
+        raise ValueError(f"{name} must be a number; it is {type(x).__name__}.")
+    dtype = jnp.result_type(x) if eqx.is_inexact_array(x) else jnp.result_type(float)
+    if np.ndim(x) or jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
+        raise ValueError(f"{name} must be one real number; it is of shape {np.shape(x)} and {jnp.result_type(x)}.")
+    if is_concrete(x) and not (low < x < math.inf or (x == low and not open)):
+        raise ValueError(f"{name} must be {'above' if open else 'at least'} {low:g} and finite; it is {x}.")
+    return jnp.asarray(x, dtype)  # with a dtype of its own: a weak one would be traced apart

@@ -1,6 +1,7 @@
 """Convex outer functions f: R^k -> R, and what follows from a support function f(u) = max_{v in V} <u, v>."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
@@ -8,12 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..types import Scalar
+from ..types import Scalar, number
 
 if TYPE_CHECKING:
     Vector = Array
 else:  # a numpy vector will do as well; every operation with jax.numpy returns a jax array
     Vector = Float[Array | np.ndarray, " k"]
+
+
+def u_minus_projection(project: Callable, u: Vector, step: Scalar, rho: Scalar) -> Float[Array, " k"]:
+    """u - step P_V(q), q = u / (step + rho): the prox of a support function smoothed by rho, at any scale.
+
+    Entries that the projection leaves alone become exactly rho q, also where u / (step + rho) underflows; where it
+    overflows, the step is lost beside u whatever its direction.
+    """
+    step = number(step, "The step of prox", low=0.0, open=True).astype(u.dtype)
+    rho = jnp.asarray(rho, u.dtype)
+    q = jnp.clip(u / (step + rho), -jnp.finfo(u.dtype).max / 4, jnp.finfo(u.dtype).max / 4)
+    v = project(q)
+    return jnp.where(v == q, rho * v, u - step * v)
 
 
 class AbstractOuter(eqx.Module):
@@ -99,16 +113,15 @@ class AbstractSupport(AbstractProximable):
         return self.radius(k)
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        step = jnp.asarray(step, u.dtype)
-        return u - step * self.project(u / step)
+        return u_minus_projection(self.project, u, step, 0.0)
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
         return jnp.where(self.contains(v), jnp.zeros((), v.dtype), jnp.inf)
 
     def contains(self, v: Vector) -> Array:
-        """Whether v is in V, up to eps^(2/3): a prox is in V only up to round-off."""
+        """Whether v is in V, up to eps^(2/3) of its size: a prox is in V only up to round-off."""
         slack = jnp.asarray(float(jnp.finfo(v.dtype).eps) ** (2 / 3), v.dtype)
-        size = jnp.maximum(jnp.max(jnp.abs(v)), jnp.ones((), v.dtype))
+        size = jnp.maximum(jnp.max(jnp.abs(v)), jnp.asarray(self.radius(v.shape[0]), v.dtype))
         return jnp.max(jnp.abs(v - self.project(v))) <= slack * size
 
     def smooth(self, nu: Scalar) -> AbstractOuter:

@@ -8,23 +8,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..types import Scalar, number
-from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector
+from ..types import Scalar, is_concrete, number
+from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
 from .smoothing import Smoothed
 
 
 def norm(u: Vector) -> Float[Array, ""]:
     """|u|_2, scaled by max|u|: no overflow or underflow, and derivative 0 at 0."""
-    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(u)))
-    scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
+    scale = jax.lax.stop_gradient(_scale(u))
     squares = jnp.sum((u / scale) ** 2)
-    inside = jnp.where(squares > 0, squares, jnp.ones_like(squares))
-    return scale * jnp.where(squares > 0, jnp.sqrt(inside), jnp.zeros_like(squares))
+    zero = squares == 0
+    return scale * jnp.where(zero, jnp.zeros_like(squares), jnp.sqrt(jnp.where(zero, jnp.ones_like(squares), squares)))
+
+
+def _scale(u: Vector) -> Array:
+    """max|u|, or 1 where that cannot be divided by."""
+    top = jnp.max(jnp.abs(u))
+    return jnp.where((top > 0) & (top < jnp.inf), top, jnp.ones_like(top))
 
 
 def project_simplex(v: Vector) -> Float[Array, " k"]:
     """The nearest point of {v >= 0, sum v = 1}: max(v - theta, 0), theta from the sorted entries."""
-    v = v - jnp.max(v)
+    v = jnp.maximum(v - jnp.max(v), -jnp.ones((), v.dtype))  # theta >= max(v) - 1: nothing below counts, nor overflows
     falling = -jnp.sort(-v)
     count = jnp.arange(1, v.shape[0] + 1, dtype=v.dtype)
     thetas = (jnp.cumsum(falling) - 1) / count
@@ -43,10 +48,9 @@ class L2(AbstractSupport):
         return norm(u)
 
     def argmax(self, u: Vector) -> Float[Array, " k"]:
-        scale = jnp.max(jnp.abs(u))
-        unit = u / jnp.where(scale > 0, scale, jnp.ones_like(scale))
+        unit = u / _scale(u)
         squares = jnp.sum(unit * unit)
-        return unit / jnp.sqrt(jnp.where(squares > 0, squares, jnp.ones_like(squares)))
+        return unit / jnp.sqrt(jnp.where(squares == 0, jnp.ones_like(squares), squares))
 
     def project(self, v: Vector) -> Float[Array, " k"]:
         return v / jnp.maximum(norm(v), jnp.ones((), v.dtype))
@@ -171,7 +175,8 @@ class Quantile(AbstractBox):
 
     def __init__(self, q: Any):
         self.q = number(q, "The level q of Quantile", low=0.0, open=True)
-        number(1 - self.q, "One minus the level q of Quantile", low=0.0, open=True)
+        if is_concrete(self.q) and not self.q < 1:
+            raise ValueError(f"The level q of Quantile must be below 1; it is {q}.")
 
     def bounds(self) -> tuple[Scalar, Scalar]:
         return self.q - 1, self.q
@@ -236,8 +241,7 @@ class Huber(AbstractProximable):
         return Box(self.delta).project(u)
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        step = jnp.asarray(step, u.dtype)
-        return u - step * Box(self.delta).project(u / (1 + step))
+        return u_minus_projection(Box(self.delta).project, u, step, 1.0)
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
         return Box(self.delta).conjugate(v) + jnp.sum(v * v) / 2
@@ -272,7 +276,7 @@ class SquaredL2(AbstractProximable):
         return jnp.asarray(u)
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        return u / (1 + jnp.asarray(step, u.dtype))
+        return u / (1 + number(step, "The step of prox", low=0.0, open=True).astype(u.dtype))
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
         return jnp.sum(v * v) / 2

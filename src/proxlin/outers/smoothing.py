@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..types import Scalar, number
-from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector
+from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
 
 
 class Smoothed(AbstractProximable):
@@ -15,8 +15,8 @@ class Smoothed(AbstractProximable):
     Law: f_nu <= f <= f_nu + nu r^2 / 2, r the radius of V. Huber and |u|^2/2 are of this form with nu = 1.
 
     >>> from proxlin.outers import L2
-    >>> float(L2().smooth(2.0).value(jnp.array([3.0, 4.0])))
-    4.0
+    >>> float(L2().smooth(2.0).value(jnp.array([0.0, 4.0])))
+    3.0
     """
 
     support: AbstractSupport
@@ -34,8 +34,7 @@ class Smoothed(AbstractProximable):
         return self.support.project(u / self.nu.astype(u.dtype))
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        step = jnp.asarray(step, u.dtype)
-        return u - step * self.support.project(u / (step + self.nu.astype(u.dtype)))
+        return u_minus_projection(self.support.project, u, step, self.nu)
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
         return self.support.conjugate(v) + self.nu.astype(v.dtype) / 2 * jnp.sum(v * v)
@@ -76,7 +75,7 @@ class Envelope(AbstractProximable):
         return (u - self.outer.prox(u, nu)) / nu
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        step, nu = jnp.asarray(step, u.dtype), self.nu.astype(u.dtype)
+        step, nu = number(step, "The step of prox", low=0.0, open=True).astype(u.dtype), self.nu.astype(u.dtype)
         return u + step / (step + nu) * (self.outer.prox(u, step + nu) - u)
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:

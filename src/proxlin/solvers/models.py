@@ -65,4 +65,4 @@ class ProxLinear(AbstractModel):
         return answer.w, answer.counts
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return self.subsolver.prices(problem.linearize(w), w)
+        return self.subsolver.prices(problem, w)

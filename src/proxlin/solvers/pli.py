@@ -72,9 +72,9 @@ class DualLoop(AbstractLoop):
         return x, self.ascent.gap(sub, x, v)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        price = problem.linearize(w).prices(w)
+        price, original = problem.linearize(w).prices(w), problem.prices(w)
         shared = Cost(phi=-len(problem)) if problem.in_one_chunk(w) else Cost()  # phi of the first pull and of the gap
-        step = price.expand + price.pull + price.value + shared + problem.prices(w).value
+        step = original.expand + price.pull + price.value + shared + original.value
         return {"inner": price.subgradient, "step": step}
 
 

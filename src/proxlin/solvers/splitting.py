@@ -33,7 +33,7 @@ def gram(X: Array) -> Array:
 
 
 def inverse_cholesky(G: Array) -> Array:
-    """L^-1 with L L' = G, by halves: products run on all cores, and L^-1 twice is 20 times faster than cho_solve."""
+    """L^-1 with L L' = G, by halves: products run on all cores, and two products with L^-1 beat one cho_solve."""
     m = G.shape[0]
     if m <= 256:
         L = jnp.linalg.cholesky(G, symmetrize_input=False)
@@ -67,7 +67,7 @@ class Rows(eqx.Module):
 
     def __init__(self, B: Array, gain: Array, cone: AbstractCone):
         _, k, d = B.shape
-        self.B, self.gain = B, gain  # A = gain B is never formed: a copy of a large B costs as much as ten products
+        self.B, self.gain = B, gain  # A = gain B is never formed: that would copy B
         self.N = jnp.asarray(tangent(k), B.dtype) if isinstance(cone, Simplex) else None
         inner = B if self.N is None else jnp.einsum("nkd,kj->njd", B, self.N)
         self.K = gain**2 * gram(inner.reshape(-1, d))

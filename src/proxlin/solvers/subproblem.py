@@ -114,7 +114,7 @@ class Subsolver(eqx.Module):
         price = problem.prices(w)
         if self.dense(problem, w):
             return {"step": price.expand}
-        return {"step": Cost(phi=len(problem)) + price.push, "applies": price.push, "transposes": price.pull}
+        return {"step": price.value + price.push, "applies": price.push, "transposes": price.pull}
 
 
 def cone_of(problem: AbstractProblem) -> tuple[AbstractCone, Any]:
