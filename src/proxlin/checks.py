@@ -50,19 +50,17 @@ def checked_weights(weights: Any, n: int) -> Array | None:
         )
     if not np.issubdtype(np.asarray(weights).dtype if is_concrete(weights) else weights.dtype, np.number):
         raise TypeError("The weights must be numbers.")
-    weights = jnp.asarray(weights)
-    weights = weights if jnp.issubdtype(weights.dtype, jnp.inexact) else weights.astype(jnp.result_type(float))
-    if is_concrete(weights):
-        host = np.asarray(weights)
-        bad = ~np.isfinite(host) | (host < 0)
-        if bad.any():
-            raise ValueError(
-                f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}."
-            )
-        if not host.any():
-            raise ValueError("The weights are all zero; at least one sample must count.")
-    weights = weights / jnp.max(weights)
-    return weights / jnp.mean(weights)
+    if not is_concrete(weights):
+        return weights / jnp.mean(weights)
+    host = np.asarray(weights)
+    host = host if np.issubdtype(host.dtype, np.inexact) else host.astype(jnp.result_type(float))
+    bad = ~np.isfinite(host) | (host < 0)
+    if bad.any():
+        raise ValueError(f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}.")
+    if not host.any():
+        raise ValueError("The weights are all zero; at least one sample must count.")
+    host = host / host.max()  # first: a sum of huge weights would overflow
+    return jnp.asarray(host / host.mean())
 
 
 def check_batch(batch: Any, n: int) -> Index:

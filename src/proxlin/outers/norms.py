@@ -37,6 +37,13 @@ def project_simplex(v: Vector) -> Float[Array, " k"]:
     return jnp.maximum(v - thetas[support - 1], jnp.zeros((), v.dtype))
 
 
+def _unit(u: Vector) -> Float[Array, " k"]:
+    """u / |u|, scaled by max|u|, and 0 at 0."""
+    unit = u / _scale(u)
+    squares = jnp.sum(unit * unit)
+    return unit / jnp.sqrt(jnp.where(squares == 0, jnp.ones_like(squares), squares))
+
+
 class L2(AbstractSupport):
     """f(u) = |u|_2; V the unit ball.
 
@@ -48,9 +55,11 @@ class L2(AbstractSupport):
         return norm(u)
 
     def argmax(self, u: Vector) -> Float[Array, " k"]:
-        unit = u / _scale(u)
-        squares = jnp.sum(unit * unit)
-        return unit / jnp.sqrt(jnp.where(squares == 0, jnp.ones_like(squares), squares))
+        u = jnp.asarray(u)
+        limits = jnp.finfo(u.dtype)
+        squares = jnp.sum(u * u)
+        usual = (squares > limits.tiny / limits.eps) & (squares < limits.max)
+        return jax.lax.cond(usual, lambda u: u / jnp.sqrt(squares), _unit, u)
 
     def project(self, v: Vector) -> Float[Array, " k"]:
         return v / jnp.maximum(norm(v), jnp.ones((), v.dtype))

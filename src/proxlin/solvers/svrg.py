@@ -13,7 +13,7 @@ from ..cost import Cost
 from ..inners import Linearized
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
-from ..types import Key, Params, dtype_of, number
+from ..types import Key, Params, dtype_of, number, parameters
 from .base import AbstractSolver, Info, State
 
 
@@ -22,11 +22,15 @@ def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Arra
 
     g_i(x) - g_i(w) + constant + weight x, where constant = mean g(w) - weight center is added up once.
     """
-    linear = isinstance(problem.inner, Linearized)
-    change, constant = (_stored_duals if linear else _two_subgradients)(problem.plain(), w)
+    if isinstance(problem.inner, Linearized):
+        origin = parameters(problem.inner.anchor)
+        change, mean = _stored_duals(problem.plain(), w)
+    else:
+        origin = optax.tree.zeros_like(w)
+        change, mean = _two_subgradients(problem.plain(), w)
+    start = optax.tree.sub(w, origin)  # the epoch runs in x - origin
     quadratic = problem.quadratic
-    if quadratic is not None:
-        constant = optax.tree.add(constant, quadratic.gradient(optax.tree.zeros_like(w)))
+    constant = mean if quadratic is None else optax.tree.add(mean, quadratic.gradient(origin))
 
     def body(carry: tuple[Params, Params], i: Array) -> tuple[tuple[Params, Params], None]:
         x, total = carry
@@ -36,14 +40,19 @@ def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Arra
         x = optax.tree.add_scale(x, -step, g)
         return (x, optax.tree.add(total, x) if average else total), None
 
-    (x, total), _ = jax.lax.scan(body, (w, optax.tree.zeros_like(w) if average else None), drawn)
-    return optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total) if average else x
+    (x, total), _ = jax.lax.scan(body, (start, optax.tree.zeros_like(w) if average else None), drawn)
+    x = optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total) if average else x
+    return optax.tree.add(origin, x)
 
 
 def epoch_price(problem: AbstractProblem, w: Params) -> Cost:
     """One snapshot and n steps: two subgradients a step, or one JVP and one VJP where J_i is fixed."""
-    losses = problem.plain().prices(w).subgradient
-    return losses + (losses if isinstance(problem.inner, Linearized) else losses * 2)
+    n, losses = len(problem), problem.plain().prices(w)
+    if not isinstance(problem.inner, Linearized):
+        one = problem.plain()[0].prices(w).subgradient
+        return losses.subgradient + one * (2 * n)
+    snapshot = losses.subgradient if problem.in_one_chunk(w) else losses.value + losses.pull
+    return snapshot + Cost(n, n, n, n * problem.outer.oracle_calls)
 
 
 def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
@@ -57,16 +66,18 @@ def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callab
 
 
 def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
-    """The same where J_i is fixed: one VJP pulls the change of the dual vector; n k numbers are kept."""
-    f = losses.outer
-    v0 = jax.vmap(f.subgradient)(losses.stack(snapshot))
-    mean = losses.pull(snapshot, v0 * losses.coefficients().astype(v0.dtype)[:, None])
+    """The same in x - anchor, where J_i is fixed: one VJP pulls the change of the dual; 2 n k numbers are kept."""
+    original, anchor = losses.expanded_at()
+    at, f = parameters(anchor), losses.outer
+    u0 = original.stack(anchor)
+    v0 = jax.vmap(f.subgradient)(u0 + original.push(anchor, optax.tree.sub(snapshot, at)))
+    mean = original.pull(anchor, v0 * losses.coefficients().astype(v0.dtype)[:, None])
 
     def change(x: Params, i: Array) -> Params:
-        one = losses[i]
-        u, pull = jax.vjp(lambda p: one.stack(p)[0], x)
-        v = f.subgradient(u) - v0[i]
-        return pull(v if losses.weights is None else v * losses.weights[i].astype(v.dtype))[0]
+        _, push = jax.linearize(lambda p: original[i].stack(p)[0], at)
+        v = f.subgradient(u0[i] + push(x)) - v0[i]
+        v = v if losses.weights is None else v * losses.weights[i].astype(v.dtype)
+        return jax.linear_transpose(push, x)(v)[0]
 
     return change, mean
 
