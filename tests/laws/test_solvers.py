@@ -223,7 +223,7 @@ def test_auto_says_what_it_took_and_why():
     x, y = normal(1, 3000, 3), normal(2, 3000, 2)
     large = px.MeanOfLosses(px.residual(wide), px.L2(), (x, y))
     solution = px.minimize(large, wide.init(jax.random.key(0)), passes=1)
-    assert solution.solver == "truncated" and "auto took" in solution.message
+    assert solution.solver == "sgd" and "auto took sgd with the step" in solution.message
     assert solution.value < solution.history["value"][0]
     with pytest.raises(ValueError, match="auto"):
         px.minimize(problem, w, "newton")

@@ -1,19 +1,24 @@
 """solver="auto": what to take for a problem, and why, in a sentence."""
 
+import math
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 
-from ..outers import AbstractProximable, Max
+from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
 from ..schedules import InverseSqrt
 from ..types import Params
-from .base import AbstractSolver
-from .model_based import sgd, truncated
+from .base import AbstractSolver, scan_steps
+from .model_based import sgd
 from .prox_linear import prox_linear
 from .subproblem import General, Subsolver, cone_of
 
 SMALL = 2e10  # operations of one exact step (Gram matrix and factorisation) that pass for quick: about a second
+FACTORS, TRIAL = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003), 1000
 
 
 def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
@@ -31,13 +36,28 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
                 prox_linear(),
                 "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs",
             )
+    step, tried = _best_step(problem, w)
+    return sgd(InverseSqrt(step)), (
+        f"sgd with the step {step:.2g} / sqrt(t + 1), the best of {len(FACTORS)} tried for {tried:.2g} passes each "
+        f"(not in the cost), as an exact step would be too large"
+    )
+
+
+def _best_step(problem: AbstractProblem, w: Params) -> tuple[float, float]:
+    """The step, from the scale F / |v|^2 of a Polyak step, with the least F after a short run."""
     value, v = problem.value_and_subgradient(w)
     square = float(jnp.asarray(optax.tree.vdot(v, v)))
-    polyak = abs(float(value)) / square if square > 0 else 1.0
-    if isinstance(problem.outer, Max) or float(value) < 0:
-        step = InverseSqrt(polyak or 1.0)
-        return sgd(step), "sgd with a falling step, as the problem is large and its losses have no known lower bound"
-    step = InverseSqrt(10 * polyak or 1.0)
-    return truncated(
-        step
-    ), "truncated (Polyak) steps, which forgive a wrong step size, as an exact step would be too large"
+    scale = abs(float(value)) / square if square > 0 and float(value) != 0 else 1.0
+    count = min(len(problem), TRIAL)
+    ends = {}
+    for factor in FACTORS:
+        end = float(_trial(sgd(InverseSqrt(scale * factor)), problem, w, count))
+        ends[factor] = end if math.isfinite(end) else math.inf
+    best = min(ends, key=lambda factor: ends[factor])
+    return scale * best, count / len(problem)
+
+
+@eqx.filter_jit
+def _trial(solver: AbstractSolver, problem: AbstractProblem, w: Params, count: int) -> Array:
+    drawn = solver.draw(problem, jax.random.key(0), count)
+    return problem.value(scan_steps(solver, problem, solver.init(problem, w), drawn)[0].w)

@@ -33,15 +33,18 @@ class BlockDual(eqx.Module):
 
         return jax.lax.map(one, jnp.arange(len(problem)))
 
-    def start(self, problem: AbstractProblem) -> tuple[Params, Array]:
-        """x = center and v = 0, or the nearest point of V to it where 0 is not in V."""
-        center = quadratic_of(problem).center
-        k = problem.outputs(center)
+    def inside(self, problem: AbstractProblem, w: Params) -> Array:
+        """v_i = the point of V nearest to 0."""
+        k = problem.outputs(w)
         support, _ = dual_form(problem)
-        v = jnp.broadcast_to(support.project(jnp.zeros((k,), dtype_of(center))), (len(problem), k))
+        return jnp.broadcast_to(support.project(jnp.zeros((k,), dtype_of(w))), (len(problem), k))
+
+    def start(self, problem: AbstractProblem, v: Array) -> Params:
+        """x(v)."""
+        center = quadratic_of(problem).center
         weight, c = self._scales(problem, center)
         pulled = problem.plain().pull(center, c[:, None] * v)
-        return optax.tree.add_scale(center, -1 / weight, pulled), v
+        return optax.tree.add_scale(center, -1 / weight, pulled)
 
     def epoch(self, problem: AbstractProblem, x: Params, v: Array, grams: Array, key: Key) -> tuple[Params, Array]:
         """n exact block steps."""

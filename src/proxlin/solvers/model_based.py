@@ -88,7 +88,7 @@ def _batch(size: Any) -> int:
     return int(size)
 
 
-def sgd(step: Any, batch_size: int = 1, replace: bool = True) -> ModelBased:
+def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
     """The stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the paper.
 
     `step` is a number or a schedule. For `LossOfMean` the mini-batch estimate is biased, as the paper says.
@@ -101,11 +101,11 @@ def subgradient_descent(step: Any) -> ModelBased:
     return ModelBased(Linear(), as_schedule(step), None, True)
 
 
-def truncated(step: Any, lower: Any = 0.0, batch_size: int = 1) -> ModelBased:
+def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
     """w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of F_i (Polyak)."""
     return ModelBased(Truncated(lower), as_schedule(step), _batch(batch_size), True)
 
 
-def stochastic_prox_linear(step: Any, batch_size: int = 32) -> ModelBased:
+def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
     """The prox-linear step of a mini-batch through its dual, of size batch_size * k; 1/step is kappa."""
     return ModelBased(ProxLinear(Subsolver()), as_schedule(step), _batch(batch_size), True)

@@ -24,8 +24,14 @@ class AbstractLoop(eqx.Module):
     """An inner loop: some epochs on the linearised, regularised problem."""
 
     @abc.abstractmethod
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, Array | None]:
-        """The approximate minimiser, and its certified gap where the loop has one."""
+    def init(self, problem: AbstractProblem, w: Params) -> Any:
+        """What the loop keeps from one outer step to the next."""
+
+    @abc.abstractmethod
+    def run(
+        self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key, kept: Any
+    ) -> tuple[Params, Array | None, Any]:
+        """The approximate minimiser, its certified gap where the loop has one, and what it keeps."""
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]: ...
@@ -37,7 +43,12 @@ class CasimirLoop(AbstractLoop):
     nu: Callable
     schedule: Callable | None
 
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, None]:
+    def init(self, problem: AbstractProblem, w: Params) -> None:
+        return None
+
+    def run(
+        self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key, kept: None
+    ) -> tuple[Params, None, None]:
         solver = CasimirSVRG(_Level(self.nu(t)), None, self._step(t), "center", True)
         state = solver.init(sub, w)
 
@@ -45,7 +56,7 @@ class CasimirLoop(AbstractLoop):
             again, state = _fresh(sub, state)
             return solver.step(again, state, jax.random.fold_in(key, j))[0]
 
-        return jax.lax.fori_loop(0, epochs, body, state).w, None
+        return jax.lax.fori_loop(0, epochs, body, state).w, None, None
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         solver = CasimirSVRG(self.nu, None, self.schedule, "center", True)
@@ -57,19 +68,24 @@ class CasimirLoop(AbstractLoop):
 
 
 class DualLoop(AbstractLoop):
-    """Block dual coordinate ascent: no smoothing, no step."""
+    """Block dual coordinate ascent: no smoothing, no step; the dual variables go on from one outer step to the next."""
 
     ascent: BlockDual
 
-    def run(self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key) -> tuple[Params, Array]:
+    def init(self, problem: AbstractProblem, w: Params) -> Array:
+        return self.ascent.inside(problem, w)
+
+    def run(
+        self, sub: AbstractProblem, w: Params, t: Array, epochs: Array, key: Key, kept: Array
+    ) -> tuple[Params, Array, Array]:
         grams = self.ascent.grams(sub)
 
         def body(j: Array, carry: Any) -> Any:
             x, v = carry
             return self.ascent.epoch(sub, x, v, grams, jax.random.fold_in(key, j))
 
-        x, v = jax.lax.fori_loop(0, epochs, body, self.ascent.start(sub))
-        return x, self.ascent.gap(sub, x, v)
+        x, v = jax.lax.fori_loop(0, epochs, body, (self.ascent.start(sub, kept), kept))
+        return x, self.ascent.gap(sub, x, v), v
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price, original = problem.linearize(w).prices(w), problem.prices(w)
@@ -94,10 +110,11 @@ class _Level(eqx.Module):
 
 
 class PLIState(eqx.Module):
-    """The iterate, F there, and the count of outer steps."""
+    """The iterate, F there, what the inner loop keeps, and the count of outer steps."""
 
     w: Params
     value: Array
+    kept: Any
     t: Array
 
 
@@ -112,18 +129,19 @@ class PLI(AbstractSolver):
     passes: Callable
 
     def init(self, problem: AbstractProblem, w: Params) -> PLIState:
-        return PLIState(w, problem.value(w), jnp.zeros((), jnp.int32))
+        return PLIState(w, problem.value(w), self.loop.init(problem, w), jnp.zeros((), jnp.int32))
 
     def step(self, problem: AbstractProblem, state: PLIState, drawn: Key) -> tuple[PLIState, Info]:
         w, t = state.w, state.t
         kappa = self.kappa.astype(dtype_of(w))
         epochs = jnp.asarray(self.passes(t)).astype(jnp.int32)
-        new, gap = self.loop.run(problem.linearize(w).regularize(kappa, w), w, t, epochs, drawn)
+        sub = problem.linearize(w).regularize(kappa, w)
+        new, gap, kept = self.loop.run(sub, w, t, epochs, drawn, state.kept)
         value = problem.value(new)
         keep = value <= state.value
         moved = kappa * optax.tree.norm(optax.tree.sub(new, w))
-        kept = PLIState(optax.tree.where(keep, new, w), jnp.where(keep, value, state.value), t + 1)
-        return kept, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf), None, gap)
+        after = PLIState(optax.tree.where(keep, new, w), jnp.where(keep, value, state.value), kept, t + 1)
+        return after, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf), None, gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         return self.loop.prices(problem, w) | {"init": problem.prices(w).value}

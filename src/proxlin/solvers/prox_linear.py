@@ -76,20 +76,17 @@ class ProxLinearAdaptive(AbstractSolver):
     subsolver: Subsolver
 
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
-        value, v = problem.value_and_subgradient(w)
-        size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
-        square = jnp.asarray(optax.tree.vdot(v, v))
-        kappa = jnp.where(square > 0, square / size, jnp.ones_like(size))
+        value, kappa = first_kappa(problem, w)
         return AdaptiveState(w, value, kappa, jnp.zeros((), jnp.int32))
 
     def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
-        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, state)
+        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, state.w, state.value, state.kappa)
         moved = optax.tree.norm(optax.tree.sub(answer.w, state.w))
         keep = value <= state.value
         w = optax.tree.where(keep, answer.w, state.w)
         stalled = ~keep | (tries >= TRIES) | (moved == 0)
-        state = AdaptiveState(w, jnp.minimum(value, state.value), kappa, state.t + 1)
-        return state, Info({"tries": tries} | calls, kappa * moved, stalled, answer.gap)
+        after = AdaptiveState(w, jnp.minimum(value, state.value), kappa, state.t + 1)
+        return after, Info({"tries": tries} | calls, kappa * moved, stalled, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.prices(w)
@@ -105,25 +102,32 @@ class ProxLinearAdaptive(AbstractSolver):
         return "prox_linear"
 
 
+def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
+    """F(w) and |v|^2 / F(w), v in dF(w)."""
+    value, v = problem.value_and_subgradient(w)
+    size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
+    square = jnp.asarray(optax.tree.vdot(v, v))
+    return value, jnp.where(square > 0, square / size, jnp.ones_like(size))
+
+
 def accepted_step(
-    subsolver: Subsolver, problem: AbstractProblem, state: AdaptiveState
+    subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, kappa: Array
 ) -> tuple[Answer, Array, Array, Array, dict[str, Array]]:
-    """Solve with a growing kappa until the decrease is a fair share of the predicted one.
+    """Solve at w, where F is start, with a growing kappa until the decrease is a fair share of the predicted one.
 
     Returns the answer, F there, the next kappa, the number of tries and the calls of all of them. When the predicted
     decrease is lost in round-off, the step is taken as it is: nothing better can be had.
     """
-    w = state.w
     expansion = subsolver.expand(problem, w)
-    noise = 10 * jnp.finfo(state.value.dtype).eps * jnp.maximum(jnp.abs(state.value), 1)
+    noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(start), 1)
 
     def attempt(kappa: Array) -> tuple[Answer, Array, Array]:
         answer = subsolver.solve(problem.linearize(w).regularize(kappa, w), w, expansion)
         value = problem.value(answer.w)
-        predicted = state.value - answer.value
-        ratio = (state.value - value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
+        predicted = start - answer.value
+        ratio = (start - value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
         ratio = jnp.where(jnp.isfinite(value), ratio, -jnp.inf)
-        return answer, value, jnp.where(predicted <= noise, jnp.where(value <= state.value, 1.0, ACCEPT), ratio)
+        return answer, value, jnp.where(predicted <= noise, jnp.where(value <= start, 1.0, ACCEPT), ratio)
 
     def again(carry: Any) -> Array:
         _, _, ratio, _, _, tries, _ = carry
@@ -136,30 +140,29 @@ def accepted_step(
         return answer, value, ratio, kappa, 2 * growth, tries + 1, jax.tree.map(jnp.add, calls, answer.counts)
 
     # the first attempt is a turn of the loop too, so that the subsolver is compiled once
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, state.kappa))
-    one, none = jnp.ones_like(state.kappa), jnp.zeros((), jnp.int32)
-    carry = (nothing[0], nothing[1], jnp.full_like(nothing[2], -jnp.inf), state.kappa, one, none, nothing[0].counts)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, kappa))
+    one, none = jnp.ones_like(kappa), jnp.zeros((), jnp.int32)
+    carry = (nothing[0], nothing[1], jnp.full_like(nothing[2], -jnp.inf), kappa, one, none, nothing[0].counts)
     answer, value, ratio, kappa, _, tries, calls = jax.lax.while_loop(again, body, carry)
     shrink = jnp.maximum(1 / 3, 1 - (2 * jnp.clip(ratio, 0, 1) - 1) ** 3)
     return answer, value, kappa * shrink, tries, calls
 
 
 class AcceleratedState(eqx.Module):
-    """An adaptive state with the second sequence z of the extrapolation."""
+    """The iterate x, F there, the second sequence z, kappa, and the count of steps."""
 
-    main: AdaptiveState
+    w: Params
+    value: Array
     z: Params
-
-    @property
-    def w(self) -> Params:
-        return self.main.w
+    kappa: Array
+    t: Array
 
 
 class ProxLinearAccelerated(AbstractSolver):
     """The accelerated method of Drusvyatskiy and Paquette: two prox-linear steps, from x and from y.
 
-    y = a z + (1 - a) x, a = 2 / (k + 1); x' = the better of PL(x) and PL(y); z' = x + (PL(y) - x) / a. kappa is the one
-    that the step from x accepted (or fixed), so that no step increases F.
+    y = a z + (1 - a) x, a = 2 / (t + 2); x' = the better of PL(x) and PL(y); z' = x + (PL(y) - x) / a. kappa is fixed,
+    or the one that the step from x accepted. No step increases F.
     """
 
     outers = AbstractProximable
@@ -169,28 +172,26 @@ class ProxLinearAccelerated(AbstractSolver):
     subsolver: Subsolver
 
     def init(self, problem: AbstractProblem, w: Params) -> AcceleratedState:
-        main = ProxLinearAdaptive(self.subsolver).init(problem, w)
-        if self.kappa is not None:
-            main = eqx.tree_at(lambda s: s.kappa, main, self.kappa.astype(main.kappa.dtype))
-        return AcceleratedState(main, w)
+        value, kappa = first_kappa(problem, w)
+        kappa = kappa if self.kappa is None else self.kappa.astype(kappa.dtype)
+        return AcceleratedState(w, value, w, kappa, jnp.zeros((), jnp.int32))
 
     def step(self, problem: AbstractProblem, state: AcceleratedState, drawn: Any) -> tuple[AcceleratedState, Info]:
-        x, main = state.main.w, state.main
-        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, main)
-        kappa = kappa if self.kappa is None else main.kappa
-        a = 2 / (main.t.astype(value.dtype) + 2)
+        x = state.w
+        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, x, state.value, state.kappa)
+        kappa = kappa if self.kappa is None else state.kappa
+        a = 2 / (state.t.astype(value.dtype) + 2)
         y = optax.tree.add(optax.tree.scale(a, state.z), optax.tree.scale(1 - a, x))
         second = self.subsolver.solve(problem.linearize(y).regularize(kappa, y), y)
-        value_y = problem.value(second.w)
-        first = (value <= value_y) | ~jnp.isfinite(value_y)
-        best = optax.tree.where(first, answer.w, second.w)
-        value = jnp.where(first, value, value_y)
-        keep = value <= main.value
-        z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
+        ahead = problem.value(second.w)
+        first = (value <= ahead) | ~jnp.isfinite(ahead)
+        best, least = optax.tree.where(first, answer.w, second.w), jnp.where(first, value, ahead)
+        keep = least <= state.value
         moved = optax.tree.norm(optax.tree.sub(answer.w, x))
-        new = AdaptiveState(optax.tree.where(keep, best, x), jnp.where(keep, value, main.value), kappa, main.t + 1)
+        z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
+        w, least = optax.tree.where(keep, best, x), jnp.where(keep, least, state.value)
         counts = {"tries": tries + 1} | jax.tree.map(jnp.add, calls, second.counts)
-        return AcceleratedState(new, z), Info(counts, kappa * moved, ~keep, answer.gap)
+        return AcceleratedState(w, least, z, kappa, state.t + 1), Info(counts, kappa * moved, ~keep, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         prices = ProxLinearAdaptive(self.subsolver).prices(problem, w)

@@ -87,6 +87,7 @@ class _Run:
         self.n, self.epoch = len(problem), solver.epoch(problem)
         self.prices = solver.prices(problem, w)
         self.info: Info | None = None
+        self.flat = float(jnp.finfo(dtype_of(w)).eps) ** 0.5  # kappa |w+ - w| at which F is flat to round-off
 
     def start(self, w: Params) -> None:
         self.cost, self.step, self.seconds, self.records = Cost(), 0, 0.0, []
@@ -181,7 +182,8 @@ class _Run:
         if limits.tol is not None and measure is not None and float(measure) <= limits.tol * max(1.0, abs(self.value)):
             return Status.converged
         if stalled is not None and bool(stalled):
-            return Status.stalled
+            small = measure is not None and float(measure) <= self.flat * max(1.0, abs(self.value))
+            return Status.converged if small else Status.stalled
         if limits.steps is not None and self.step >= limits.steps:
             return Status.budget
         if limits.passes is not None and self.cost.passes(self.n) >= limits.passes - 1e-9:
@@ -190,6 +192,11 @@ class _Run:
 
     def message(self, status: Status, limits: _Limits) -> str:
         text = status.sentence
+        if status == Status.converged and self.info is not None and self.info.measure is not None and self.info.stalled:
+            text = (
+                "F is stationary to the accuracy of the arithmetic: kappa |w+ - w| is "
+                + f"{float(self.info.measure):.0e}."
+            )
         if status == Status.diverged:
             text += f" {self.solver.remedy()}"
         if limits.tol is not None and self.info is not None and self.info.measure is None:

@@ -112,7 +112,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no solution at {path}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         structure = json.loads(arrays.pop("structure").tobytes())
         wanted = {f"history.{name}" for name in structure["history"]} | set(_names(structure["w"]))

@@ -115,7 +115,7 @@ class BestSoFar(AbstractSolver):
         return f"BestSoFar({self.solver.name()})"
 
 
-def as_optax(solver: ModelBased, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
+def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
     """A model-based solver as an optax transformation: `update(grads, state, params, batch=batch)`.
 
     The update is argmin_x model(x) + |x - w|^2 / 2 step - w on the batch given, whose leaves have a leading axis of
