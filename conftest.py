@@ -7,13 +7,11 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The tests compile much and run little: what LLVM does last is left out. bench/ measures what users get.
-FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers on two cores: one compute thread each
-    FLAGS.append("--xla_cpu_multi_thread_eigen=false")
+    os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
     for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(pool, "1")
-
-os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 import jax
 from jaxtyping import install_import_hook

@@ -367,10 +367,7 @@ class SolverCase:
     gap: float = 1e-6
 
 
-EXACT = (
-    *("median", "geometric_median", "ridge_regression"),
-    *("separable_hinge", "interpolation_linear", "interpolation_mlp"),
-)
+EXACT = ("median", "separable_hinge", "interpolation_linear", "interpolation_mlp")
 CONVEX = ("geometric_median", "ridge_regression", "interpolation_linear")
 SOLVERS: dict[str, SolverCase] = {
     "sgd": SolverCase(px.sgd(px.InverseSqrt(0.3)), CONVEX, passes=400, gap=3e-2),
@@ -382,10 +379,12 @@ SOLVERS: dict[str, SolverCase] = {
     "svrg": SolverCase(px.svrg(0.05, nu=0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "casimir_svrg": SolverCase(px.casimir_svrg(0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "pli": SolverCase(px.pli(0.1, 0.02, step=0.01), ("geometric_median",), passes=600, gap=1e-2),
-    "pli dual": SolverCase(px.pli(0.1, inner="dual"), EXACT[:-1], passes=400, gap=1e-5),
-    "prox_linear": SolverCase(px.prox_linear(), (*EXACT, "mean_equation_linear", "mean_equation_tanh"), 100, 1e-9),
-    "prox_linear fixed": SolverCase(px.prox_linear(0.3), (*EXACT[:-1], "mean_equation_tanh"), passes=100, gap=1e-8),
-    "prox_linear accelerated": SolverCase(px.prox_linear(accelerated=True), EXACT, passes=200, gap=1e-8),
+    "pli dual": SolverCase(px.pli(0.1, inner="dual"), ("median", *CONVEX), passes=400, gap=1e-5),
+    "prox_linear": SolverCase(
+        px.prox_linear(), (*EXACT, *CONVEX[:2], "mean_equation_linear", "mean_equation_tanh"), 100, 1e-9
+    ),
+    "prox_linear fixed": SolverCase(px.prox_linear(0.3), ("geometric_median", "mean_equation_tanh"), 100, gap=1e-8),
+    "prox_linear accelerated": SolverCase(px.prox_linear(accelerated=True), EXACT[2:], passes=200, gap=1e-8),
     "stochastic_prox_linear": SolverCase(px.stochastic_prox_linear(px.InverseSqrt(1.0), 3), CONVEX, 400, gap=3e-2),
 }
 ORACLES: dict[str, Any] = {}  # "paths 3x4": px.MonotonePaths(3, 4),
