@@ -1,0 +1,245 @@
+"""F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset, and the four verbs."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from ..checks import check_batch, check_like, check_parameters, checked_data, checked_weights
+from ..chunks import chunk_size
+from ..cost import Cost
+from ..inners import Bound, Linearized, as_inner
+from ..outers import AbstractOuter
+from ..types import Index, Params, Scalar, dtype_of, is_concrete, is_parameter, number, parameters
+from .quadratic import Quadratic
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """What each call of a problem costs, at given shapes."""
+
+    value: Cost
+    subgradient: Cost
+    push: Cost
+    pull: Cost
+    expand: Cost
+
+
+class AbstractProblem(eqx.Module):
+    """F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them copies data or runs phi.
+
+    Laws: `p.linearize(w).value(w) == p.value(w)`; `p[0:n].value(w) == p.value(w)`;
+    `p.smooth(nu)[batch] == p[batch].smooth(nu)`; regularising twice is regularising once with the merged quadratic.
+    """
+
+    inner: Callable
+    outer: AbstractOuter
+    data: Any
+    weights: Array | None
+    quadratic: Quadratic | None
+    single: bool = eqx.field(static=True)
+
+    # what differs between the two classes
+
+    @abc.abstractmethod
+    def coefficients(self) -> Float[Array, " m"]:
+        """c, one for each block."""
+
+    @abc.abstractmethod
+    def stack(self, w: Params) -> Float[Array, "m k"]:
+        """The blocks u_i(w)."""
+
+    @abc.abstractmethod
+    def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
+        """The Jacobian of the stack at w times a direction (JVP)."""
+
+    @abc.abstractmethod
+    def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
+        """The transposed Jacobian of the stack at w times v (VJP)."""
+
+    @abc.abstractmethod
+    def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
+        """The stack and its dense Jacobian at w; columns in the order of `jax.flatten_util.ravel_pytree`."""
+
+    @abc.abstractmethod
+    def prices(self, w: Params) -> Prices:
+        """What each call costs."""
+
+    @abc.abstractmethod
+    def _losses(self, w: Params) -> tuple[Array, Params]:
+        """sum_i c_i f(u_i(w)) and a subgradient of it."""
+
+    # what does not
+
+    def value(self, w: Params) -> Float[Array, ""]:
+        """F(w)."""
+        return self._call(_value, w)
+
+    def subgradient(self, w: Params) -> Params:
+        """An element of the subdifferential of F at w, in the shape of w (None for leaves that are no parameters)."""
+        return self._call(_value_and_subgradient, w)[1]
+
+    def value_and_subgradient(self, w: Params) -> tuple[Float[Array, ""], Params]:
+        """F(w) and a subgradient, for the price of the subgradient."""
+        return self._call(_value_and_subgradient, w)
+
+    def __len__(self) -> int:
+        return 1 if self.single else _leading(self.data)
+
+    def __getitem__(self, batch: Index) -> "AbstractProblem":
+        """A mini-batch: an integer is one sample without a leading axis; the whole ridge is kept."""
+        if self.single:
+            raise IndexError("This problem is one sample already; it has no batches.")
+        batch = check_batch(batch, len(self))
+        take = lambda x: x[batch]
+        return _replace(
+            self,
+            data=jax.tree.map(take, self.data),
+            weights=None if self.weights is None else self.weights[batch],
+            single=not isinstance(batch, slice) and np.ndim(batch) == 0,
+        )
+
+    def linearize(self, w: Params) -> "AbstractProblem":
+        """phi replaced by phi(w) + J(w) (. - w), matrix-free."""
+        if isinstance(self.inner, Linearized):
+            return self  # affine already
+        return _replace(self, inner=Linearized(self.inner, check_parameters(w, self.data)))
+
+    def smooth(self, nu: Scalar) -> "AbstractProblem":
+        """f replaced by its smoothing f_nu, inside the mean (the envelope of the mean depends on the batch)."""
+        return _replace(self, outer=self.outer.smooth(nu))
+
+    def regularize(self, kappa: Scalar, center: Params) -> "AbstractProblem":
+        """+ kappa/2 |w - center|^2."""
+        kappa = number(kappa, "kappa", low=0.0)
+        center = parameters(check_parameters(center, self.data))
+        zero = jnp.zeros_like(kappa)
+        old = Quadratic(zero, None, zero) if self.quadratic is None else self.quadratic
+        return _replace(self, quadratic=old.add(kappa, center))
+
+    def plain(self) -> "AbstractProblem":
+        """The losses alone, without the quadratic."""
+        return _replace(self, quadratic=None)
+
+    def expanded_at(self) -> tuple["AbstractProblem", Params]:
+        """A linearised problem as the problem it came from, and where it was linearised."""
+        if not isinstance(self.inner, Linearized):
+            raise TypeError("Only a linearised problem has an anchor; call linearize(w) first.")
+        return _replace(self, inner=self.inner.inner), self.inner.anchor
+
+    def bind(self, rest: Params) -> "AbstractProblem":
+        """The same problem in the parameters alone, the other leaves of w filled in."""
+        if not jax.tree.leaves(rest):
+            return self
+        if isinstance(self.inner, Linearized):
+            bound = Linearized(Bound(self.inner.inner, rest), parameters(self.inner.anchor))
+            return _replace(self, inner=bound)
+        return _replace(self, inner=Bound(self.inner, rest))
+
+    def outputs(self, w: Params) -> int:
+        """k, from shapes alone."""
+        row = (
+            self.data if self.single else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.data)
+        )
+        return eqx.filter_eval_shape(self._phi, check_parameters(w, self.data), row).shape[0]
+
+    def in_one_chunk(self, w: Params) -> bool:
+        """Whether all samples go through phi at once (shapes alone)."""
+        return self._chunk(w) >= len(self)
+
+    def _call(self, function: Callable, w: Params) -> Any:
+        w = check_parameters(w, self.data)
+        if isinstance(self.inner, Linearized):
+            check_like(self.inner.anchor, w, "The point of linearize")
+        if self.quadratic is not None and self.quadratic.center is not None:
+            check_like(self.quadratic.center, w, "The center of regularize")
+        return _compiled(function, self, w) if is_concrete((self, w)) else function(self, w)
+
+    def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
+        dtype = dtype_of(w)
+        u = self.inner(w, jax.tree.map(lambda x: x.astype(dtype) if is_parameter(x) else x, sample))
+        if not eqx.is_array(u) or u.ndim != 1 or jnp.issubdtype(u.dtype, jnp.complexfloating):
+            raise ValueError(
+                f"The inner map must return a real vector (k,) for one sample; it returned "
+                f"{f'an array of shape {u.shape} and {u.dtype}' if eqx.is_array(u) else type(u).__name__}."
+            )
+        self.outer.check(u.shape[0])
+        return u.astype(dtype)
+
+    def _weights(self, dtype: jnp.dtype) -> Float[Array, " n"]:
+        """s_i / n."""
+        n = len(self)
+        return jnp.full((n,), 1 / n, dtype) if self.weights is None else self.weights.reshape(n).astype(dtype) / n
+
+    def _rows(self) -> Any:
+        """The samples with a leading axis."""
+        return jax.tree.map(lambda x: x[None], self.data) if self.single else self.data
+
+    def _images(self, w: Params, rows: Any) -> Float[Array, "rows k"]:
+        return jax.vmap(lambda row: self._phi(w, row))(rows)
+
+    def _chunk(self, w: Params) -> int:
+        return chunk_size(lambda row: self._phi(w, row), self._rows(), len(self))
+
+    def _price(self, w: Params) -> tuple[int, Cost]:
+        """The samples that a pass evaluates (the last chunk overlaps the one before), and its phi, with the JVP of a
+        linearised map."""
+        chunk = self._chunk(w)
+        n = -(-len(self) // chunk) * chunk
+        return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
+
+
+def _value(problem: AbstractProblem, w: Params) -> Array:
+    f = jax.vmap(problem.outer.value)(problem.stack(w))
+    value = jnp.sum(problem.coefficients().astype(f.dtype) * f)
+    return value if problem.quadratic is None else value + problem.quadratic.value(w)
+
+
+def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, Params]:
+    value, gradient = problem._losses(w)
+    if problem.quadratic is None:
+        return value, gradient
+    return value + problem.quadratic.value(w), optax.tree.add(gradient, problem.quadratic.gradient(w))
+
+
+@eqx.filter_jit
+def _compiled(function: Callable, problem: AbstractProblem, w: Params) -> Any:
+    return function(problem, w)
+
+
+def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any, weights: Any) -> None:
+    """The checked fields of a new problem."""
+    if not isinstance(outer, AbstractOuter):
+        raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {outer!r}.")
+    if not callable(inner):
+        raise TypeError(f"The inner map must be a function of (w, sample); it is {inner!r}.")
+    ridge = number(ridge, "ridge", low=0.0)
+    problem.inner, problem.outer = as_inner(inner), outer
+    problem.data = checked_data(data)
+    problem.weights = checked_weights(weights, _leading(problem.data))
+    nothing = is_concrete(ridge) and not np.any(np.asarray(ridge))
+    problem.quadratic = None if nothing else Quadratic(ridge, None, jnp.zeros_like(ridge))
+    problem.single = False
+
+
+def _replace(problem: Any, **changes: Any) -> Any:
+    """A copy with other fields, without the checks of construction (cheap enough for every trace)."""
+    copy = object.__new__(type(problem))
+    for field in dataclasses.fields(problem):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(problem, field.name)))
+    return copy
+
+
+def _leading(data: Any) -> int:
+    return jax.tree.leaves(data)[0].shape[0]
+
+
+def ravel_rows(tree: Params) -> Float[Array, "k d"]:
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)

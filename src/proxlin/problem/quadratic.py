@@ -1,0 +1,43 @@
+"""weight/2 |w - center|^2 + offset: a ridge, a proximal term, or several of them merged."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ..types import Params, dtype_of, parameters
+
+
+class Quadratic(eqx.Module):
+    """weight/2 |w - center|^2 + offset; center None is the origin."""
+
+    weight: Array
+    center: Params | None
+    offset: Array
+
+    def value(self, w: Params) -> Array:
+        dtype = dtype_of(w)
+        away = self._away(w)
+        return self.weight.astype(dtype) / 2 * optax.tree.vdot(away, away) + self.offset.astype(dtype)
+
+    def gradient(self, w: Params) -> Params:
+        return optax.tree.scale(self.weight.astype(dtype_of(w)), self._away(w))
+
+    def add(self, kappa: Array, center: Params) -> "Quadratic":
+        """The sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes to the offset."""
+        dtype = dtype_of(center)
+        kappa, weight = kappa.astype(dtype), self.weight.astype(dtype)
+        total = weight + kappa
+        share = jnp.where(total > 0, kappa / jnp.where(total > 0, total, jnp.ones_like(total)), jnp.ones_like(total))
+        away = self._away(center)
+        left_over = share * weight / 2 * optax.tree.vdot(away, away)
+        scaled = optax.tree.scale(share, center)
+        middle = scaled if self.center is None else optax.tree.add(optax.tree.scale(1 - share, self.center), scaled)
+        return Quadratic(total, middle, self.offset.astype(dtype) + left_over)
+
+    def _away(self, w: Params) -> Params:
+        at = parameters(w)
+        if self.center is None:
+            return at
+        return jax.tree.map(lambda x, c: x - c.astype(x.dtype), at, self.center)
