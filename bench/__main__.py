@@ -25,7 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     there = names()
     if arguments.only is not None and arguments.only not in there:
-        parser.error(f"--only {arguments.only}: there is {', '.join(there) or 'no benchmark yet'}.")
+        print(f"bench: --only {arguments.only}: there is {', '.join(there) or 'no benchmark yet'}.", file=sys.stderr)
+        return 2
     if arguments.list or not there:
         print("\n".join(there) or "There is no benchmark yet.")
         return 0
