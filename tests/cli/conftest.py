@@ -1,6 +1,8 @@
 """The command line as a person meets it: a process with arguments, an exit code and two streams."""
 
+import functools
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,11 @@ def start():
     def start(*arguments: object, experiments: str = "toy") -> subprocess.Popen:
         command = [sys.executable, "-m", "proxlin.cli", *map(str, arguments)]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=_environment(experiments))
+        # A shell in the background ignores Ctrl-C, and children inherit that; a person's terminal does not.
+        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        return subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=_environment(experiments), preexec_fn=heed
+        )
 
     return start
 
