@@ -1,8 +1,6 @@
 """The command line as a person meets it: a process with arguments, an exit code and two streams."""
 
-import functools
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,18 +15,22 @@ def _environment(experiments: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PROXLIN_EXPERIMENTS": experiments, "COLUMNS": "100"}
 
 
+# `python -m proxlin.cli`, where Ctrl-C works: a shell in the background ignores it, and its children inherit that.
+COMMAND = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("proxlin.cli", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.fixture
 def start():
     """Start `proxlin` and hand back the process."""
 
     def start(*arguments: object, experiments: str = "toy") -> subprocess.Popen:
-        command = [sys.executable, "-m", "proxlin.cli", *map(str, arguments)]
+        command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
         pipe = subprocess.PIPE
-        # A shell in the background ignores Ctrl-C, and children inherit that; a person's terminal does not.
-        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        return subprocess.Popen(
-            command, stdout=pipe, stderr=pipe, text=True, env=_environment(experiments), preexec_fn=heed
-        )
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=_environment(experiments))
 
     return start
 
