@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 PIP    := $(RUN) pip --disable-pip-version-check --quiet
-EXTRAS := cli,experiments,sklearn,dev
+EXTRAS := cli,experiments,cluster,sklearn,dev
 OUT    ?= results/
 
 SETUP := $(VENV)/.stamp-setup

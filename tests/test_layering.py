@@ -17,9 +17,9 @@ LAYERS = (
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),
-    ("theory", "advisor", "metrics", "data"),
+    ("theory", "advisor", "metrics", "data", "search", "tuning"),
     ("experiments",),
-    ("plots", "report", "reproduce", "cli", "commands", "sklearn"),
+    ("plots", "report", "reproduce", "cli", "commands", "commands_data", "sklearn"),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 
@@ -34,8 +34,8 @@ OUTSIDE_WORLD = {
 }
 IN_TOUCH = {
     *("solvers.run", "solvers.compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
-    *("data", "advisor", "plots", "report", "reproduce", "cli", "commands"),
-    *("experiments.sweep", "experiments.store"),
+    *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_data"),
+    *("experiments.sweep", "experiments.engines", "experiments.store"),
 }
 
 

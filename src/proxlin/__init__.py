@@ -21,12 +21,15 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         *("EntropyHinge", "StructuredHinge"),
     ),
     "problem": ("LossOfMean", "MeanOfLosses"),
+    "search": ("Choice", "Lattice"),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
         *("Averaged", "BestSoFar", "Solution", "as_optax", "at_noise_level", "casimir_svrg", "load_solution"),
-        *("minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_prox_linear"),
-        *("subgradient_descent", "svrg", "truncated"),
+        *("minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_gauss_newton"),
+        *("stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
     ),
+    "theory": (),
+    "tuning": ("Space", "tune"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from . import problem as problem
     from . import schedules as schedules
     from . import solvers as solvers
+    from . import theory as theory
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores
@@ -61,6 +65,8 @@ if TYPE_CHECKING:
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt
+    from .search import Choice as Choice
+    from .search import Lattice as Lattice
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
     from .solvers import Solution as Solution
@@ -73,10 +79,13 @@ if TYPE_CHECKING:
     from .solvers import prox_linear as prox_linear
     from .solvers import sgd as sgd
     from .solvers import solve_subproblem as solve_subproblem
+    from .solvers import stochastic_gauss_newton as stochastic_gauss_newton
     from .solvers import stochastic_prox_linear as stochastic_prox_linear
     from .solvers import subgradient_descent as subgradient_descent
     from .solvers import svrg as svrg
     from .solvers import truncated as truncated
+    from .tuning import Space as Space
+    from .tuning import tune as tune
 
 
 def __getattr__(name: str):

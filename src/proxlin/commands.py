@@ -5,12 +5,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import __version__
+from .commands_data import app as data_app
 from .errors import UserError, require
+
+if TYPE_CHECKING:
+    from .experiments.engines import Engine
+    from .reproduce import Request
 
 # The names of the public contract; each exists from the day it registers itself.
 CONTRACT = ("fig1", "fig2", "fig3", "fig4", "fig5", "prop1", "prop2", "words")
@@ -19,6 +24,7 @@ app = typer.Typer(
     help="Nonsmooth composite optimization: Gauss-Newton or SGD, under your noise?",
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_app, name="data")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -58,11 +64,14 @@ def reproduce(
     experiment: Annotated[str, typer.Argument(help=f"all, or one of {', '.join(CONTRACT)}.")],
     profile: Annotated[str, typer.Option(help="quick (minutes) or paper (the sizes of the paper).")] = "quick",
     out: Out = Path("results"),
-    engine: Annotated[str, typer.Option(help="local.")] = "local",
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes to use.")] = 1,
+    engine: Annotated[str, typer.Option(help="Where cases run: local (processes here) or dask (a cluster).")] = "local",
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes to use; as many as there are cores if left out.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Of `all`, run only this one (may be repeated).")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file in place of the experiment's own config.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -70,18 +79,30 @@ def reproduce(
     """Rerun the paper's experiments; the same command again goes on where it was stopped."""
     from . import experiments
     from .experiments.base import PROFILES
+    from .experiments.engines import cores, engine_named
+    from .reproduce import Request
 
     if profile not in PROFILES:
         raise UserError(f"--profile {profile}: take one of {', '.join(PROFILES)}.")
     _check_engine(engine, scheduler, workers)
     if seed < 0:
         raise UserError(f"--seed {seed}: take a number from 0 on.")
+    if config is not None and experiment == "all":
+        raise UserError("--config belongs to one experiment; name it in place of all.")
+    tables = {} if config is None else _read_config(config)
     more = [name for name in os.environ.get("PROXLIN_EXPERIMENTS", "").split(",") if name]
-    chosen = _choose(experiments.experiments(more), experiment, only or [])
+    wanted = (only or []) if experiment == "all" else [experiment, *(only or [])]
+    chosen = _choose(experiments.experiments(more, wanted), experiment, only or [])
+    if config is not None:
+        chosen = _configured(chosen, tables)
+    for each in chosen:
+        if each.check is not None:
+            each.check(each.config(profile))
+    count = workers or cores()
     if dry_run:
-        print("\n".join(f"{each.name}: {each.title}" for each in chosen) or "No experiment is registered yet.")
+        _print_plans(chosen, profile, seed, count)
         return 0
-    return _reproduce(chosen, profile, seed, out, quiet)
+    return _reproduce(chosen, Request(profile, seed, out, quiet), engine_named(engine, scheduler, count), count)
 
 
 @app.command(epilog="Example: proxlin report results")
@@ -95,7 +116,7 @@ def report(
     from .experiments.store import open_store
 
     with open_store(folder, create=False) as store:
-        page = report.write(folder, store.current())
+        page = report.write(folder, store.finished(), store.cases())
     if not quiet:
         print(f"Report: {page}")
     return 0
@@ -114,15 +135,50 @@ def bench(
     return subprocess.run(command, cwd=root, check=False).returncode
 
 
-def _check_engine(engine: str, scheduler: str | None, workers: int) -> None:
-    if engine == "dask" or scheduler is not None:
-        raise UserError("--engine dask and --scheduler are not there yet: leave them out to run on this machine.")
-    if engine != "local":
-        raise UserError(f"--engine {engine}: take local.")
-    if workers < 1:
+def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> None:
+    if engine not in ("local", "dask"):
+        raise UserError(f"--engine {engine}: take local or dask.")
+    if scheduler is not None and engine != "dask":
+        raise UserError(f"--scheduler {scheduler} belongs to --engine dask.")
+    if engine == "dask":
+        require("distributed", "cluster")
+    if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: take a number from 1 on.")
-    if workers > 1:
-        raise UserError(f"--workers {workers}: experiments run in one process so far; leave it out.")
+
+
+def _read_config(path: Path) -> dict:
+    from .experiments.config import profiles
+
+    if not path.is_file():
+        raise UserError(f"--config {path}: there is no such file.")
+    return profiles(path.read_bytes(), str(path))
+
+
+def _configured(chosen: list, tables: dict) -> list:
+    """The one experiment asked for, with the profiles of a file in place of its own."""
+    from dataclasses import replace
+
+    return [replace(chosen[0], configs=chosen[0].configs | tables)]
+
+
+def _print_plans(chosen: list, profile: str, seed: int, workers: int) -> None:
+    """What would run: each experiment, its cases as far as they are known, and a guess of the time."""
+    for each in chosen:
+        print(f"{each.name}: {each.title}")
+        plan = None if each.plan is None else each.plan(each.config(profile), seed)
+        if plan is not None:
+            for case in plan.first:
+                print("  " + ", ".join(f"{name}={value}" for name, value in case.settings.items()))
+            later = plan.cases - len(plan.first)
+            more = f"; {later} more follow from their results" if later else ""
+            time = _duration(plan.work / workers)
+            print(f"  {len(plan.first)} cases first{more}; about {time} with {workers} workers.")
+    if not chosen:
+        print("No experiment is registered yet.")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _choose(known: dict, name: str, only: list[str]) -> list:
@@ -135,16 +191,18 @@ def _choose(known: dict, name: str, only: list[str]) -> list:
     return [known[each] for each in wanted if not only or each in only]
 
 
-def _reproduce(chosen: list, profile: str, seed: int, out: Path, quiet: bool) -> int:
+def _reproduce(chosen: list, request: "Request", engine: "Engine", workers: int) -> int:
     import sqlite3
 
-    from .reproduce import Request, reproduce
+    from .experiments.engines import use_64_bits
+    from .reproduce import reproduce
 
     require("jinja2", "experiments")  # before the work, not after it
-    require("jax", "experiments").config.update("jax_enable_x64", True)
-    say = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
+    use_64_bits()
+    say = (lambda text: None) if request.quiet else (lambda text: print(text, flush=True))
+    out = request.out
     try:
-        page = reproduce(chosen, Request(profile, seed, out), say)
+        page = reproduce(chosen, request, say, engine, workers)
     except KeyboardInterrupt:
         print(f"Interrupted: what is finished is kept in {out}; the same command goes on from there.", file=sys.stderr)
         return 130

@@ -1,23 +1,27 @@
 """Run experiments one after the other, keep each as it finishes, and leave files and a report behind.
 
-    for each experiment:  if its key is not in the store: run it, commit it;  then write the files and the page
+    for each experiment:  if it is not finished in the store: run it, commit it;  then write the files and the page
 
-So an interruption loses at most the experiment that was running.
+The cases of a sweep are committed one by one, so an interruption loses only what was running.
 """
 
 import base64
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import __version__, report
 from .experiments.base import Context, Experiment, Result
-from .experiments.store import content_key, open_store
+from .experiments.engines import Engine
+from .experiments.store import Store, open_store
+from .experiments.sweep import Bar, Sweep
 
 
 @dataclass(frozen=True)
@@ -27,54 +31,58 @@ class Request:
     profile: str
     seed: int
     out: Path
+    quiet: bool = False
 
-    def key(self, experiment: Experiment) -> str:
-        return content_key(
-            name=experiment.name,
-            profile=self.profile,
-            seed=self.seed,
-            config=experiment.config(self.profile),
-            version=__version__,
-        )
+    def of(self, experiment: Experiment) -> dict[str, object]:
+        """What has to be the same for results to be shared."""
+        config = dict(experiment.config(self.profile))
+        return {"profile": self.profile, "seed": self.seed, "config": config, "version": __version__}
 
 
-def reproduce(experiments: Iterable[Experiment], request: Request, say: Callable[[str], None]) -> Path:
+def reproduce(
+    experiments: Iterable[Experiment], request: Request, say: Callable[[str], None], engine: Engine, workers: int
+) -> Path:
     """Run what is not in the store yet; returns the path of the report."""
-    with open_store(request.out) as store:
+    experiments = list(experiments)
+    with open_store(request.out) as store, closing(engine):
+        done = {experiment.name: store.begin(experiment.name, request.of(experiment)) for experiment in experiments}
         for experiment in experiments:
-            key = request.key(experiment)
-            if key in store:
+            if done[experiment.name]:
                 say(f"{experiment.name}: kept from an earlier run.")
-                store.ask(key)
             else:
                 say(f"{experiment.name}: {experiment.title}.")
-                store.add(key, experiment.name, _run(experiment, request, say))
-            report.write(request.out, store.current())
-        return report.write(request.out, store.current())
+                store.finish(experiment.name, _run(experiment, request, say, store, engine, workers))
+            report.write(request.out, store.finished(), store.cases())
+        return request.out / report.PAGE
 
 
-def _run(experiment: Experiment, request: Request, say: Callable[[str], None]) -> dict:
+def _run(
+    experiment: Experiment, request: Request, say: Callable[[str], None], store: Store, engine: Engine, workers: int
+) -> dict:
     """Everything about one finished run that the files and the page need, as JSON."""
-    config = experiment.config(request.profile)
-    context = Context(request.profile, config, request.seed, str(request.out), lambda text: say(f"  {text}"))
+    config, about = experiment.config(request.profile), _machine()
+    indented = lambda text: say(f"  {text}")
     started, clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
-    result = experiment.run(context)
+    plan = None if experiment.plan is None else experiment.plan(config, request.seed)
+    with Bar(plan, indented, sys.stdout.isatty() and not request.quiet) as bar:
+        sweep = Sweep(experiment.name, store, engine, bar, about)
+        result = experiment.run(Context(request.profile, config, request.seed, str(request.out), indented, sweep))
     seconds = time.perf_counter() - clock
-    asked = {
-        "experiment": experiment.name,
-        "title": experiment.title,
-        "profile": request.profile,
-        "seed": request.seed,
-        "config": dict(config),
-    }
-    return {**asked, **_found(result), "run": {"started": started, "seconds": seconds, **_machine()}}
+    asked = {"experiment": experiment.name, "title": experiment.title, "profile": request.profile}
+    asked |= {"seed": request.seed, "config": dict(config)}
+    run = {"started": started, "seconds": seconds, "workers": workers if plan else 1, **about}
+    return {**asked, **_found(result), "run": run}
 
 
 def _found(result: Result) -> dict:
     return {
         "tables": {name: [dict(row) for row in table] for name, table in result.tables.items()},
         "timings": {name: [dict(row) for row in table] for name, table in result.timings.items()},
-        "figures": {name: _encoded(report.figure_files(figure)) for name, figure in result.figures.items()},
+        "figures": {
+            name: _encoded(report.figure_files(figure, result.hovers.get(name, {})))
+            for name, figure in result.figures.items()
+        },
+        "live": [name for name, texts in result.hovers.items() if texts],
         "verdicts": [asdict(verdict) for verdict in result.verdicts],
         "notes": list(result.notes),
         "warnings": list(result.warnings),

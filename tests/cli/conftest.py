@@ -17,8 +17,10 @@ def _environment(experiments: str) -> dict[str, str]:
 
 # `python -m proxlin.cli`, where Ctrl-C works: a shell in the background ignores it, and its children inherit that.
 COMMAND = """
-import runpy, signal
+import os, resource, runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if limit := int(os.environ.get("TOY_LIMIT", 0)):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 runpy.run_module("proxlin.cli", run_name="__main__", alter_sys=True)
 """
 
@@ -27,10 +29,15 @@ runpy.run_module("proxlin.cli", run_name="__main__", alter_sys=True)
 def start():
     """Start `proxlin` and hand back the process."""
 
-    def start(*arguments: object, experiments: str = "toy") -> subprocess.Popen:
+    def start(
+        *arguments: object, experiments: str = "toy", limit: int = 0, start_new_session: bool = False
+    ) -> subprocess.Popen:
+        """limit: the largest file, in bytes, that the process may write."""
         command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=_environment(experiments))
+        pipe, environment = subprocess.PIPE, _environment(experiments) | {"TOY_LIMIT": str(limit)}
+        return subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=start_new_session
+        )
 
     return start
 

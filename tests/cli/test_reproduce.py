@@ -35,17 +35,6 @@ def test_the_same_request_gives_the_same_bytes(cli, tmp_path):
         assert contents(tmp_path / "one" / part) == contents(tmp_path / "two" / part)
 
 
-def test_the_report_shows_what_was_asked_last(cli, tmp_path):
-    table = tmp_path / "tables/aardvark-curve.csv"
-    lengths = []
-    for profile in ("quick", "paper", "quick"):
-        cli("reproduce", "aardvark", "--profile", profile, "--out", tmp_path)
-        lengths.append(len(table.read_text().splitlines()) - 1)
-    assert lengths == [3, 5, 3]
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        assert connection.execute("SELECT count(*) FROM results").fetchone() == (2,)
-
-
 def test_dry_run_touches_nothing(cli, tmp_path):
     code, out, _ = cli("reproduce", "aardvark", "--dry-run", "--out", tmp_path / "new")
     assert (code, out) == (0, "aardvark: A toy\n") and not (tmp_path / "new").exists()
@@ -64,7 +53,6 @@ def test_refuses_wrong_options(refused, tmp_path):
     assert "quick, paper" in refused("reproduce", "all", "--profile", "fast", "--out", out)
     assert "--workers -1" in refused("reproduce", "all", "--workers", "-1", "--out", out)
     assert "--seed -1" in refused("reproduce", "all", "--seed", "-1", "--out", out)
-    assert "dask" in refused("reproduce", "all", "--engine", "dask", "--out", out)
     assert "--engine slurm" in refused("reproduce", "all", "--engine", "slurm", "--out", out)
     assert "no_such_module" in refused("reproduce", "all", "--out", out, experiments="no_such_module")
     assert not out.exists()

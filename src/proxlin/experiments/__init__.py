@@ -10,17 +10,20 @@ from importlib import import_module
 from ..errors import UserError
 from .base import Experiment, registered
 
-# Imported on demand by `experiments`. A new experiment is a module and a line here.
-MODULES: tuple[str, ...] = ("illustration",)
+# The experiments by the module that registers them, imported on demand. A new one is a module and a line here.
+MODULES: dict[str, tuple[str, ...]] = {
+    "equations": ("fig5",),
+    "illustration": ("fig1",),
+    "regression": ("fig2",),
+    "theory": ("prop1", "prop2"),
+}
 
 
-def experiments(more: Iterable[str] = ()) -> dict[str, Experiment]:
-    """Every experiment by name: the package's own and those that the modules in `more` register."""
-    for module in MODULES:
-        try:
-            import_module(f"{__name__}.{module}")
-        except ModuleNotFoundError as error:
-            raise UserError(f"{error.name} is not installed: pip install 'proxlin[experiments]'.") from error
+def experiments(more: Iterable[str] = (), wanted: Iterable[str] = ()) -> dict[str, Experiment]:
+    """Experiments by name: those that the modules in `more` register, and the package's own.
+
+    If all of `wanted` are found among some of them, the other modules are not imported.
+    """
     for module in more:
         try:
             import_module(module)
@@ -28,4 +31,12 @@ def experiments(more: Iterable[str] = ()) -> dict[str, Experiment]:
             raise UserError(
                 f"PROXLIN_EXPERIMENTS: {module} cannot be imported ({error}); its folder has to be on PYTHONPATH."
             ) from error
+    homes = {name: module for module, names in MODULES.items() for name in names}
+    missing = set(wanted) - registered().keys()
+    known = bool(set(wanted)) and missing <= homes.keys()
+    for module in {homes[name] for name in missing} if known else MODULES:
+        try:
+            import_module(f"{__name__}.{module}")
+        except ModuleNotFoundError as error:
+            raise UserError(f"{error.name} is not installed: pip install 'proxlin[experiments]'.") from error
     return registered()

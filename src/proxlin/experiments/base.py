@@ -9,7 +9,7 @@ same context gives the same bytes.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,14 +50,46 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Case:
+    """One piece of a sweep: `task` names a function "module:name" of the settings that returns plain numbers and text.
+
+    `work` is a guess of its seconds, for the order of the cases and the remaining time; cases of one `group` share
+    shapes, hence a compilation. Neither is part of the case's key.
+    """
+
+    task: str
+    settings: Mapping[str, Any]
+    work: float = 1.0
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep will run: the cases known before any has run, the number of all, and a guess of their seconds."""
+
+    first: Sequence[Case]
+    cases: int
+    work: float
+
+
+def no_sweep(cases: Sequence[Case]) -> list[dict]:
+    raise NotImplementedError("this context was made without a sweep engine")
+
+
+@dataclass(frozen=True)
 class Context:
-    """What was asked: the profile with its settings, the seed, the folder, and where to say how it goes."""
+    """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)` returns their results.
+
+    `sweep` runs what the folder does not have yet, on as many processes as the user gave; a search calls it again and
+    again, each time with the cases that the results so far ask for.
+    """
 
     profile: str
     config: Mapping[str, object]
     seed: int
     out: str
     say: Callable[[str], None] = print
+    sweep: Callable[[Sequence[Case]], list[dict]] = no_sweep
 
 
 @dataclass(frozen=True)
@@ -70,6 +102,7 @@ class Result:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     timings: Mapping[str, Table] = field(default_factory=dict)
+    hovers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a figure: gid of an artist -> its text
 
     def __post_init__(self):
         for name, table in {**self.tables, **self.timings}.items():
@@ -81,13 +114,19 @@ class Result:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`run(context)` under a name; `configs` holds the settings of each profile, which are part of the result's key."""
+    """`run(context)` under a name; `configs` holds the settings of each profile, which are part of the result's key.
+
+    An experiment that sweeps says by `plan(config, seed)` what it will run, and by `check(config)`, which raises a
+    UserError, what a config may hold.
+    """
 
     name: str
     title: str
     claims: tuple[str, ...]
     run: Callable[[Context], Result]
     configs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    plan: Callable[[Mapping[str, object], int], Plan] | None = None
+    check: Callable[[Mapping[str, object]], object] | None = None
 
     def __post_init__(self):
         _check_name(self.name)

@@ -1,15 +1,16 @@
-"""Finished results on disk: OUT/results.sqlite, one committed row for each, keyed by the content of what was asked.
+"""Finished work on disk: OUT/results.sqlite, one committed row for each case and each experiment.
 
-    key = sha256(name, profile, seed, config, version)
+    key of a case = sha256(task, settings, version)
 
-A row is written in one transaction, so that an interruption keeps everything finished and nothing half-finished.
+A row is written in one transaction, so that an interruption keeps everything finished and nothing half-finished. A
+folder belongs to one request for each experiment: another profile, seed, config or version is refused, not mixed in.
 """
 
 import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,20 @@ from typing import Any
 from ..errors import UserError
 
 FILE = "results.sqlite"
-FORMAT = 1  # of the database, in its user_version
+FORMAT = 2  # of the database, in its user_version
 
 _SCHEMA = """
-CREATE TABLE results (
+CREATE TABLE experiments (
+    name    TEXT PRIMARY KEY,
+    request TEXT NOT NULL,     -- JSON: profile, seed, config, version
+    payload TEXT               -- JSON of the finished result, NULL until then
+);
+CREATE TABLE cases (
     key        TEXT PRIMARY KEY,
     experiment TEXT NOT NULL,
-    asked      INTEGER NOT NULL,  -- grows with each request: the last one asked for is the one the report shows
-    payload    TEXT NOT NULL      -- JSON
+    content    TEXT NOT NULL,  -- JSON: task and settings
+    result     TEXT NOT NULL,  -- JSON
+    run        TEXT NOT NULL   -- JSON: seconds, machine, revision, versions
 )
 """
 
@@ -41,32 +48,58 @@ def content_key(**content: object) -> str:
 class Store:
     """The rows of one database. Made by `open_store`."""
 
-    def __init__(self, connection: sqlite3.Connection):
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, path: Path):
+        self._connection, self._path = connection, path
 
-    def __contains__(self, key: str) -> bool:
-        return self._connection.execute("SELECT 1 FROM results WHERE key = ?", [key]).fetchone() is not None
+    def begin(self, experiment: str, request: Mapping[str, object]) -> bool:
+        """Claim the folder for this request; whether it is finished already. Another request is refused."""
+        asked = json.dumps(request, sort_keys=True)
+        row = self._connection.execute("SELECT request, payload FROM experiments WHERE name = ?", [experiment])
+        found = row.fetchone()
+        if found is None:
+            with self._connection:
+                self._connection.execute("INSERT INTO experiments VALUES (?, ?, NULL)", [experiment, asked])
+            return False
+        if found[0] != asked:
+            other = _difference(json.loads(found[0]), json.loads(asked))
+            raise UserError(f"{self._path} holds {experiment} with another {other}; take another --out.")
+        return found[1] is not None
 
-    def add(self, key: str, experiment: str, payload: dict) -> None:
+    def finish(self, experiment: str, payload: dict) -> None:
+        text = json.dumps(payload, default=_plain)
         with self._connection:
-            self._connection.execute(
-                "INSERT INTO results VALUES (?, ?, (SELECT coalesce(max(asked), 0) + 1 FROM results), ?)",
-                [key, experiment, json.dumps(payload, default=_plain)],
-            )
+            self._connection.execute("UPDATE experiments SET payload = ? WHERE name = ?", [text, experiment])
 
-    def ask(self, key: str) -> None:
-        """Let the report show this row rather than another of the same experiment."""
+    def finished(self) -> list[dict]:
+        """The payload of each finished experiment, in the order of their names."""
+        rows = self._connection.execute("SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name")
+        return [json.loads(payload) for (payload,) in rows]
+
+    def case(self, key: str) -> dict | None:
+        """The result of a finished case."""
+        row = self._connection.execute("SELECT result FROM cases WHERE key = ?", [key]).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def add_case(self, key: str, experiment: str, content: dict, result: dict, run: dict) -> None:
+        """Keep a finished case; one that is there already stays as it is."""
+        texts = [json.dumps(part, sort_keys=True, default=_plain) for part in (content, result, run)]
         with self._connection:
-            self._connection.execute(
-                "UPDATE results SET asked = (SELECT max(asked) + 1 FROM results) WHERE key = ?", [key]
-            )
+            self._connection.execute("INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)", [key, experiment, *texts])
 
-    def current(self) -> list[dict]:
-        """The payload last asked for of each experiment, in the order of their names."""
-        rows = self._connection.execute(
-            "SELECT payload, max(asked) FROM results GROUP BY experiment ORDER BY experiment"
-        )
-        return [json.loads(payload) for payload, _ in rows]
+    def cases(self) -> list[dict]:
+        """Every case as one flat row: experiment, key, settings, result and run, in the order of the keys."""
+        rows = self._connection.execute("SELECT key, experiment, content, result, run FROM cases ORDER BY key")
+        return [
+            {"experiment": experiment, "key": key, **json.loads(content)["settings"], **json.loads(result)}
+            | {f"run_{name}": value for name, value in json.loads(run).items()}
+            for key, experiment, content, result, run in rows
+        ]
+
+
+def _difference(found: dict, asked: dict) -> str:
+    """What differs, in words: "profile (quick, not paper)", or "config"."""
+    name = next(name for name in ("version", "profile", "seed", "config") if found.get(name) != asked.get(name))
+    return name if name == "config" else f"{name} ({found.get(name)}, not {asked.get(name)})"
 
 
 @contextmanager
@@ -81,7 +114,7 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
             _check_format(connection, out / FILE)
         except sqlite3.DatabaseError as error:
             raise UserError(f"{out / FILE} cannot be used ({error}); take another --out.") from error
-        yield Store(connection)
+        yield Store(connection, out / FILE)
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from .base import AbstractSolver, Info, State, scan_steps
 from .casimir import CasimirSVRG, casimir_svrg
+from .follow import Followed, follow
+from .gauss_newton import StochasticGaussNewton, stochastic_gauss_newton
 from .model_based import ModelBased, sgd, stochastic_prox_linear, subgradient_descent, truncated
 from .models import AbstractModel, Linear, ProxLinear, Truncated
 from .pli import PLI, pli
@@ -20,17 +22,20 @@ __all__ = [
     "Averaged",
     "BestSoFar",
     "CasimirSVRG",
+    "Followed",
     "Info",
     "Linear",
     "ModelBased",
     "ProxLinear",
     "Solution",
     "State",
+    "StochasticGaussNewton",
     "Subsolver",
     "Truncated",
     "as_optax",
     "at_noise_level",
     "casimir_svrg",
+    "follow",
     "load_solution",
     "minimize",
     "pli",
@@ -38,6 +43,7 @@ __all__ = [
     "scan_steps",
     "sgd",
     "solve_subproblem",
+    "stochastic_gauss_newton",
     "stochastic_prox_linear",
     "subgradient_descent",
     "svrg",

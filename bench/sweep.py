@@ -1,0 +1,142 @@
+"""What the sweep engine adds to the work itself.
+
+    case       one case of Figure 2 (n = 1000, width 512, 100 epochs of SGD, judged at 21 checkpoints) over the bare
+               compiled loop of the same steps: <= 1.2
+    workers    a sweep of at least 5 minutes (--minutes) on two workers against one: >= 1.7 times faster
+
+Repeats of the case are interleaved with the bare loop; one XLA thread, as in a worker. Compilation is apart.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from proxlin.experiments.engines import prepare
+
+CASE = {
+    "method": "sgd",
+    "width": 512,
+    "n": 1000,
+    "snr": 1e5,
+    "activation": "elu",
+    "noise": "laplace",
+    "accounting": "passes",
+    "seed": 0,
+    "passes": 100.0,
+    "patience": 1000.0,
+    "validation": 1000,
+    "test": 4096,
+    "step": 0.003,
+    "decay": 0.5,
+}
+CONFIG = """
+[quick]
+samples = [512]
+ratios = [1e1, {ratios}]
+widths = [512]
+passes = 100.0
+patience = 1000.0
+settings = 12
+finalists = 1
+seeds = 2
+validation = 1000
+test = 4096
+activation = "elu"
+noise = "laplace"
+tie = 0.01
+check = []
+variants = []
+variant_samples = []
+variant_ratios = []
+variant_seeds = 2
+"""
+
+
+def case_row(repeats: int) -> dict:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from proxlin.experiments.students import Arena, problems_of, solver_of, train
+    from proxlin.solvers import scan_steps
+
+    arena = Arena(512, 1000, 1e5, "elu", "laplace")
+    problem = problems_of(arena, 0, 1000, 4096)[0]
+    solver = solver_of("sgd", CASE, 1000, 100.0)
+    w = arena.student().init(jax.random.key(0), jnp.float32)
+
+    @jax.jit
+    def bare(solver, problem, w, key):
+        def epoch(t, state):
+            drawn = solver.draw(problem, jax.random.fold_in(key, t), 1000)
+            return scan_steps(solver, problem, state, drawn)[0]
+
+        return jax.lax.fori_loop(0, 100, epoch, solver.init(problem, w))
+
+    runs = {
+        "case": lambda: train(CASE),
+        "bare": lambda: jax.block_until_ready(bare(solver, problem, w, jax.random.key(0))),
+    }
+    seconds = {name: [] for name in runs}
+    for repeat in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if repeat:  # the first compiles
+                seconds[name].append(time.perf_counter() - start)
+    ratio = np.quantile(np.array(seconds["case"]) / np.array(seconds["bare"]), [0.25, 0.5, 0.75]).tolist()
+    return {
+        "row": "case",
+        "seconds": float(np.median(seconds["case"])),
+        "ratio": ratio[1],
+        "low": ratio[0],
+        "high": ratio[2],
+        "target": "<= 1.2",
+    }
+
+
+def workers_row(minutes: float) -> dict:
+    """The same sweep on one worker and then on two, both in folders of their own."""
+    cells = max(1, round(minutes * 60 / 45))  # a cell takes about 45 s of one core
+    ratios = ", ".join(f"{10 ** (5 + 2 * i / cells):.6g}" for i in range(cells))
+    seconds = {}
+    with tempfile.TemporaryDirectory() as folder:
+        config = os.path.join(folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(CONFIG.format(ratios=ratios))
+        for workers in (1, 2):
+            command = [sys.executable, "-m", "proxlin.cli", "reproduce", "fig2", "--quiet", "--config", config]
+            command += ["--workers", str(workers), "--out", os.path.join(folder, str(workers))]
+            start = time.perf_counter()
+            subprocess.run(command, check=True)
+            seconds[workers] = time.perf_counter() - start
+    return {"row": "workers", "seconds": seconds[1], "ratio": seconds[1] / seconds[2], "target": ">= 1.7"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.sweep", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=0.0, help="length of the sweep on one worker; 0 leaves it out")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args(argv)
+    prepare()
+    table = [case_row(arguments.repeats)]
+    if arguments.minutes:
+        table.append(workers_row(arguments.minutes))
+    for row in table:
+        spread = f" ({row['low']:.2f} to {row['high']:.2f})" if "low" in row else ""
+        print(f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(table, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

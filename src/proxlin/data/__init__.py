@@ -1,0 +1,1 @@
+"""Data: generators, readers and their cache."""

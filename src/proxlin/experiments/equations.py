@@ -1,0 +1,245 @@
+"""Figure 5: stochastic nonlinear equations, f((1/n) sum_i phi_i(w)) with four losses of the margin, on real data.
+
+    GD   w - step J'f'(u)                       PL   argmin_x f(u + J (x - w)) + kappa/2 |x - w|^2       (full batch)
+    SGD  the same with mini-batch estimates     PLI  the same with mini-batch estimates, also by SARAH and SVRG
+
+All settings are tuned on a validation part of the training set, the test set is looked at once. Effective passes count
+every phi, JVP and VJP: a Jacobian of four rows costs 5/2 passes, a gradient one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..data import classification
+from ..data.equations import equations
+from ..outers import L1, L2, Huber
+from ..problem import LossOfMean
+from ..search import Choice, Grid, Lattice, Setting
+from ..solvers import AbstractSolver, minimize, prox_linear, sgd, stochastic_gauss_newton, subgradient_descent
+from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
+from .config import parse, shipped
+from .curves import Curve, draw
+from .students import HALF, power_step
+from .tuning import Entry, Tuned, bracket_of, cases_of, compare, tune, work_of
+
+TASK = "proxlin.experiments.equations:train"
+OUTERS = {"huber": Huber, "l1": L1, "l2": L2}
+_BATCH = Choice((64, 256, 1024), (1,), ordered=True)  # of the Jacobian; that of the value is twice as large
+_KAPPA = Lattice(0.1, HALF, (-4, -2, 0, 2))
+GRIDS: dict[str, dict[str, Lattice | Choice]] = {
+    "gd": {"step": Lattice(1.0, HALF, (-2, 0, 2, 4))},
+    "pl": {"kappa": _KAPPA},
+    "sgd": {"step": Lattice(1.0, HALF, (-2, 0, 2, 4)), "decay": Choice((0.0, 0.5, 1.0)), "batch": _BATCH},
+    "pli": {"kappa": _KAPPA, "batch": _BATCH},
+    "pli-sarah": {"kappa": _KAPPA, "batch": _BATCH},
+    "pli-svrg": {"kappa": _KAPPA, "batch": _BATCH},
+}
+LABELS = {"gd": "GD", "pl": "PL", "sgd": "SGD", "pli": "PLI", "pli-sarah": "PLI, SARAH", "pli-svrg": "PLI, SVRG"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a profile sets; `rows`: at most so many of the training rows, 0 for all."""
+
+    data: tuple[str, ...]
+    rows: int
+    passes: float
+    settings: int
+    finalists: int
+    seeds: int
+    outer: str
+    tie: float
+
+    def __post_init__(self):
+        for name in self.data:
+            classification.known(name)
+        if self.outer not in OUTERS:
+            raise ValueError(f"outer is {self.outer!r}; take one of {', '.join(OUTERS)}.")
+        if min(self.passes, self.settings, self.finalists) <= 0 or self.rows < 0 or self.seeds < 2:
+            raise ValueError("passes, settings and finalists have to be positive, seeds at least 2, rows not negative.")
+
+
+def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
+    if method == "gd":
+        return subgradient_descent(setting["step"])
+    if method == "pl":
+        return prox_linear(setting["kappa"])
+    batch = int(setting["batch"])
+    if method == "sgd":
+        return sgd(power_step(setting, passes * n / batch), batch_size=batch)
+    estimator = {"pli": "minibatch", "pli-sarah": "sarah", "pli-svrg": "svrg"}[method]
+    return stochastic_gauss_newton(setting["kappa"], 2 * batch, batch, estimator)
+
+
+def train(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One case: the curves of a run, and the losses at its best checkpoint on the validation set."""
+    name, rows, seed = settings["data"], settings["rows"], settings["seed"]
+    problem, validation, test = problems_of(name, rows, seed, settings["outer"])
+    solver = solver_of(settings["method"], settings, len(problem), settings["passes"])
+    w = jnp.ones(problem.data[0].shape[1])  # the start of Tran-Dinh et al.
+    metrics = {"validation": validation.value, "test": test.value}
+    run = minimize(problem, w, solver, passes=settings["passes"], seed=seed, metrics=metrics)
+    history = {name: np.where(np.isfinite(column), column, np.inf) for name, column in run.history.items()}
+    within = history["passes"] <= settings["passes"] + 1e-9
+    best = int(np.argmin(np.where(within, history["validation"], np.inf)))
+    keep = _thinned(int(within.sum()))
+    return {
+        "validation_loss": float(history["validation"][best]),
+        "test_loss": float(history["test"][best]),
+        "train_loss": float(history["value"][best]),
+        "best_at": float(history["passes"][best]),
+        "status": str(run.status),
+        **{f"curve_{name}": history[name][keep].tolist() for name in ("passes", "seconds", "test")},
+    }
+
+
+def _thinned(count: int, most: int = 101) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+@lru_cache(maxsize=2)
+def problems_of(name: str, rows: int, seed: int, outer: str) -> tuple[LossOfMean, LossOfMean, LossOfMean]:
+    parts = classification.parts(name, seed, say=lambda text: None)
+    rng = np.random.default_rng(seed)
+    chosen = [
+        part[rng.permutation(len(part))[:rows]] if rows and part is not parts.test else part
+        for part in (parts.train, parts.validation, parts.test)
+    ]  # by chance: the files are in an order of their own
+    made = [equations(jnp.asarray(part.x), jnp.asarray(part.y), OUTERS[outer]()) for part in chosen]
+    return made[0], made[1], made[2]
+
+
+def case_of(name: str, method: str, config: Config, setting: Setting, seed: int) -> Case:
+    asked = {"data": name, "method": method, "rows": config.rows, "passes": config.passes, "outer": config.outer}
+    source = classification.known(name)
+    size = min(config.rows or source.rows, source.rows) * source.columns
+    work = 0.1 + 3e-9 * size * config.passes + 2e-9 * config.passes * source.rows * source.columns  # measured, 2 cores
+    group = f"{name} {method} {setting.get('batch', '')}"
+    return Case(TASK, {**asked, "seed": seed, **setting}, work, group)
+
+
+def entries_of(config: Config) -> list[Entry]:
+    return [
+        Entry((name, method), Grid(axes, config.settings), partial(case_of, name, method, config), config.seeds)
+        for name in config.data
+        for method, axes in GRIDS.items()
+    ]
+
+
+def plan(config: Mapping[str, object], seed: int) -> Plan:
+    settings = parse(Config, config)
+    entries = entries_of(settings)
+    finalists = settings.finalists
+    return Plan(bracket_of(entries, seed * 1000), cases_of(entries, finalists), work_of(entries, finalists))
+
+
+Found = Mapping[tuple[str, str], Tuned]
+
+
+def loss_rows(config: Config, found: Found) -> list[Row]:
+    rows = []
+    for (name, method), each in found.items():
+        rows.append(
+            {"data": name, "method": LABELS[method], "test_loss": float(each.losses().mean())}
+            | {
+                "spread": float(each.losses().std(ddof=1)),
+                "validation_loss": float(each.losses("validation_loss").mean()),
+            }
+            | {"train_loss": float(each.losses("train_loss").mean()), "best_at": float(each.losses("best_at").mean())}
+            | {"setting": each.words(), "at_end_of_axis": " ".join(each.ends)}
+        )
+    return rows
+
+
+def duel_rows(config: Config, found: Found) -> list[dict[str, Any]]:
+    """PL against GD, and PLI against SGD: the test loss of Gauss-Newton over that of the gradient method, less 1."""
+    rows = []
+    for name in config.data:
+        for one, two in (("gd", "pl"), ("sgd", "pli"), ("sgd", "pli-sarah"), ("sgd", "pli-svrg")):
+            mean, low, high, winner = compare(found[name, one].losses(), found[name, two].losses(), config.tie)
+            rows.append(
+                {"data": name, "gradient": LABELS[one], "gauss_newton": LABELS[two], "difference": mean}
+                | {"low": low, "high": high, "winner": ("tie", LABELS[one], LABELS[two])[winner]}
+            )
+    return rows
+
+
+def verdicts(rows: list[dict[str, Any]]) -> list[Verdict]:
+    """C7 holds if PL wins on every data set, and fails if GD wins on one. C8 holds if PLI ties with SGD on every data
+    set (below the tie band, or within the seeds), and fails if one of them wins on every data set."""
+    batch = [row for row in rows if row["gauss_newton"] == "PL"]
+    mini = [row for row in rows if row["gauss_newton"] == "PLI"]
+    winners = {row["winner"] for row in batch}
+    c7 = "reproduced" if winners == {"PL"} else "not reproduced" if "GD" in winners else "undecided"
+    winners = {row["winner"] for row in mini}
+    c8 = "reproduced" if winners == {"tie"} else "undecided" if "tie" in winners else "not reproduced"
+    return [
+        Verdict("C7", c7, _numbers(batch, "PL", "GD"), _intervals(batch)),
+        Verdict("C8", c8, _numbers(mini, "PLI", "SGD"), _intervals(mini)),
+    ]
+
+
+def _numbers(rows: list[dict[str, Any]], two: str, one: str) -> str:
+    return f"test loss of {two} over {one}: " + ", ".join(f"{row['data']} {row['difference']:+.2%}" for row in rows)
+
+
+def _intervals(rows: list[dict[str, Any]]) -> str:
+    return "95 % " + ", ".join(f"[{row['low']:+.2%}, {row['high']:+.2%}]" for row in rows)
+
+
+def curves_of(config: Config, found: Found) -> list[Curve]:
+    return [
+        Curve(name, LABELS[method], _stack(each, axis), _stack(each, "test"), axis)
+        for axis in ("passes", "seconds")
+        for (name, method), each in found.items()
+    ]
+
+
+def _stack(each: Tuned, column: str) -> np.ndarray:
+    """A column of the curves, one row a seed, cut to the shortest."""
+    curves = [run[f"curve_{column}"] for run in each.runs]
+    length = min(map(len, curves))
+    return np.asarray([curve[:length] for curve in curves])
+
+
+def run(context: Context) -> Result:
+    config = parse(Config, context.config)
+    warnings: list[str] = []
+    for name in config.data:
+        classification.parts(name, 0, say=warnings.append)
+    found = tune(entries_of(config), context, config.finalists)
+    rows = duel_rows(config, found)
+    tables: dict[str, Any] = {"losses": loss_rows(config, found), "duels": rows, "curves": curve_rows(found)}
+    notes = [
+        f"Every method tried {config.settings} settings within {config.passes:g} effective passes; lines are means of "
+        f"{config.seeds} seeds (split and batches), bands their range. One XLA thread."
+    ]
+    if config.rows:
+        notes.append(f"This profile trains on at most {config.rows} rows of each data set.")
+    return Result(tables, {"curves": draw(curves_of(config, found))}, verdicts(rows), notes, warnings)
+
+
+def curve_rows(found: Found) -> list[Row]:
+    return [
+        {"data": name, "method": LABELS[method], "passes": float(passes), "test_loss": float(loss)}
+        for (name, method), each in found.items()
+        for passes, loss in zip(_stack(each, "passes").mean(0), _stack(each, "test").mean(0), strict=True)
+    ]
+
+
+register(
+    Experiment(
+        "fig5",
+        "Figure 5: stochastic nonlinear equations",
+        ("C7", "C8"),
+        run,
+        shipped("fig5"),
+        plan,
+        lambda config: parse(Config, config),
+    )
+)

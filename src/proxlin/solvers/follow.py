@@ -1,0 +1,154 @@
+"""A run watched at a few marks only: what a search over settings needs, at nearly the price of the bare steps.
+
+marks 0 = p_0 < p_1 < ... < p_m (passes);  at each, the last iterate that cost no more is measured
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..checks import check_parameters
+from ..cost import Cost
+from ..problem import AbstractProblem
+from ..types import Params, is_parameter
+from .base import AbstractSolver, Info, scan_steps
+from .compiled import timed
+from .run import BLOW_UP
+
+
+class Followed(NamedTuple):
+    """The measure at each mark reached, and the iterate where it was least. `diverged`: it blew up."""
+
+    marks: np.ndarray
+    measures: np.ndarray
+    passes: np.ndarray  # of the iterate measured at each mark, at most the mark
+    w: Params
+    best: float
+    at: float | int  # the mark of the best
+    diverged: bool
+
+
+def follow(
+    problem: AbstractProblem,
+    w: Params,
+    solver: AbstractSolver,
+    measure: Callable[[Params], Array],
+    marks: Sequence[float | int],
+    *,
+    seed: int = 0,
+    patience: float | int = math.inf,
+    prices: Mapping[str, Cost] | None = None,
+) -> Followed:
+    """Run `solver` from w and measure its iterate at each mark; the steps are those of `minimize`, bit for bit.
+
+    It ends at the last mark, where the measure blows up, or where `patience` passes brought nothing better.
+    `prices` replaces what the solver's calls cost (another accounting); `measure` is a hashable function of w.
+    """
+    w = check_parameters(w, problem.data)
+    at, rest = eqx.partition(w, is_parameter)
+    run = _Follow(problem.bind(rest), solver, at, seed, prices)
+    rows: list[tuple[float | int, float, float]] = []
+    best, best_w, best_at, spent, diverged = math.inf, at, 0.0, 0.0, False
+    for mark in marks:
+        run.advance(mark)
+        value = float(timed(_measured, measure, run.w, rest)[0])
+        rows.append((mark, value, run.passes))
+        if diverged := not value <= rows[0][1] + BLOW_UP * max(1.0, abs(rows[0][1])):
+            break
+        if value < best:
+            best, best_w, best_at, spent = value, run.w, mark, run.passes
+        elif run.passes - spent > patience:  # of what was run, not of the marks: a long step is not held against it
+            break
+    at_marks, measures, passes = np.asarray(rows).T
+    return Followed(at_marks, measures, passes, eqx.combine(best_w, rest), best, best_at, diverged)
+
+
+def _measured(measure: Callable[[Params], Array], w: Params, rest: Params) -> Array:
+    return jnp.asarray(measure(eqx.combine(w, rest)))
+
+
+class _Follow:
+    """The run on the host: whole epochs at a time, and never past the mark."""
+
+    def __init__(
+        self, problem: AbstractProblem, solver: AbstractSolver, w: Params, seed: int, prices: Mapping[str, Cost] | None
+    ):
+        solver.check(problem)
+        self.problem, self.solver, self.key = problem, solver, jax.random.key(seed)
+        self.n, self.count = len(problem), solver.epoch(problem)
+        self.prices = solver.prices(problem, w) if prices is None else prices
+        self.state = timed(_init, solver, problem, w)[0]
+        self.cost, self.epoch, self.w = self.prices.get("init", Cost()), 0, w
+        self.pending: tuple[Any, Cost] | None = None
+
+    @property
+    def passes(self) -> float:
+        return self.cost.passes(self.n)
+
+    def advance(self, mark: float | int) -> None:
+        """All epochs that end at or before the mark."""
+        while self._fits(mark):
+            state, cost = self._epochs(self._known(mark))
+            if cost.passes(self.n) > mark + 1e-9:  # only seen afterwards: it waits for a later mark
+                self.pending = (state, cost)
+                return
+            self._take(state, cost)
+
+    def _fits(self, mark: float | int) -> bool:
+        if self.pending is None:
+            return self.passes < mark - 1e-9
+        if self.pending[1].passes(self.n) > mark + 1e-9:
+            return False
+        self._take(*self.pending)
+        self.pending = None
+        return self.passes < mark - 1e-9
+
+    def _known(self, mark: float | int) -> int:
+        """How many epochs fit: as many as their price says, or one where only a step can tell."""
+        if set(self.prices) - {"init"} != {"step"}:
+            return 1
+        each = (self.prices["step"] * self.count).passes(self.n)
+        return max(1, math.floor((mark - self.passes) / each + 1e-9))
+
+    def _epochs(self, epochs: int) -> tuple[Any, Cost]:
+        first, last = (jnp.asarray(t, jnp.int32) for t in (self.epoch, self.epoch + epochs))
+        self.epoch += epochs
+        state, counts = timed(_Epochs(self.count), self.solver, self.problem, self.state, self.key, first, last)[0]
+        cost = self.cost
+        for name, count in ({"step": epochs * self.count} | {name: int(x) for name, x in counts.items()}).items():
+            cost = cost + self.prices.get(name, Cost()) * count
+        return state, cost
+
+    def _take(self, state: Any, cost: Cost) -> None:
+        self.state, self.cost, self.w = state, cost, self.solver.iterate(state)
+
+
+class _Epochs(eqx.Module):
+    """Epochs first, ..., last - 1 of `count` steps each; their number is not compiled in."""
+
+    count: int = eqx.field(static=True)
+
+    def __call__(
+        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Any, first: Array, last: Array
+    ) -> tuple[Any, dict[str, Array]]:
+        def epoch(t: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:
+            state, counts = carry
+            state, info = self._epoch(solver, problem, state, jax.random.fold_in(key, t))
+            return state, {name: counts[name] + count for name, count in info.counts.items()}
+
+        shapes = eqx.filter_eval_shape(self._epoch, solver, problem, state, key)[1].counts
+        zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+        return jax.lax.fori_loop(first, last, epoch, (state, zeros))
+
+    def _epoch(self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Any) -> tuple[Any, Info]:
+        return scan_steps(solver, problem, state, solver.draw(problem, key, self.count))
+
+
+def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
+    return solver.init(problem, w)

@@ -1,0 +1,58 @@
+"""Figure 5: one case of each kind, and the rules of its verdicts."""
+
+import numpy as np
+import pytest
+
+from proxlin.errors import UserError
+from proxlin.experiments.config import parse, shipped
+from proxlin.experiments.equations import GRIDS, Config, entries_of, plan, problems_of, solver_of, train, verdicts
+
+SETTINGS = {"gd": {"step": 1.0}, "sgd": {"step": 1.0, "decay": 0.5, "batch": 64}, "pl": {"kappa": 1.0}}
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_case_stays_within_its_passes_and_is_judged_on_validation(method):
+    asked = {"data": "ijcnn1", "rows": 300, "seed": 1, "outer": "huber", "method": method, "passes": 5.0}
+    found = train({**asked, **SETTINGS[method]})
+    passes, test = np.asarray(found["curve_passes"]), np.asarray(found["curve_test"])
+    assert passes[0] == 0 and passes[-1] <= 5 and len(passes) == len(test) == len(found["curve_seconds"])
+    at = int(np.argmin(np.abs(passes - found["best_at"])))
+    assert test[at] == found["test_loss"] < test[0]
+
+
+def test_the_parts_do_not_meet_and_follow_from_the_seed():
+    train_set, validation, _ = problems_of("ijcnn1", 300, 0, "l2")
+    rows = {tuple(row) for row in np.asarray(train_set.data[0]).tolist()}
+    assert len(train_set) == len(validation) == 300
+    assert not rows & {tuple(row) for row in np.asarray(validation.data[0]).tolist()}
+    again = problems_of("ijcnn1", 300, 1, "l2")[0]
+    assert not np.array_equal(again.data[0], train_set.data[0])
+
+
+def test_every_method_has_a_solver_and_the_same_budget():
+    config = parse(Config, shipped("fig5")["paper"])
+    entries = entries_of(config)
+    assert {entry.grid.budget for entry in entries} == {config.settings}
+    for method, axes in GRIDS.items():
+        setting = {name: axis.value(axis.bracket[0]) for name, axis in axes.items()}
+        assert solver_of(method, setting, 1000, 10.0).name()
+    assert plan(shipped("fig5")["quick"], 0).cases > 50
+
+
+def test_verdicts_follow_their_rules():
+    def rows(batch, mini):
+        row = {"difference": -0.1, "low": -0.2, "high": -0.05}
+        one = [{"data": str(i), "gauss_newton": "PL", "winner": w, **row} for i, w in enumerate(batch)]
+        return one + [{"data": str(i), "gauss_newton": "PLI", "winner": w, **row} for i, w in enumerate(mini)]
+
+    judged = lambda *sides: [each.verdict for each in verdicts(rows(*sides))]
+    assert judged(["PL", "PL"], ["tie", "tie"]) == ["reproduced", "reproduced"]
+    assert judged(["PL", "GD"], ["SGD", "SGD"]) == ["not reproduced", "not reproduced"]
+    assert judged(["PL", "tie"], ["tie", "PLI"]) == ["undecided", "undecided"]
+
+
+def test_wrong_configs_are_refused():
+    quick = shipped("fig5")["quick"]
+    for change, word in (({"data": ["mnist"]}, "mnist"), ({"outer": "l7"}, "l7"), ({"seeds": 1}, "seeds")):
+        with pytest.raises(UserError, match=word):
+            parse(Config, {**quick, **change})
