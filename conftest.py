@@ -4,7 +4,6 @@ This file stands at the root because the examples in src/ need it too.
 """
 
 import os
-from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The tests compile much and run little: what LLVM does last is left out. bench/ measures what users get.
@@ -13,10 +12,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # two workers on two cores: one compute
     os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
     for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(pool, "1")
-# What one worker, or an earlier run, has compiled is not compiled again.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "xla"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 import jax
 from jaxtyping import install_import_hook

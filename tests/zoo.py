@@ -77,10 +77,11 @@ NEGATIVE = lambda u: np.minimum(u, 0)
 
 @dataclass(frozen=True)
 class OuterCase:
-    """An outer function, and the projection onto its minimisers (None: it has no minimum)."""
+    """An outer function, the projection onto its minimisers (None: it has no minimum), and the k it is tried at."""
 
     outer: AbstractOuter
     nearest_minimizer: Callable | None
+    sizes: tuple[int, ...] = (1, 7)
 
 
 SHARP_OR_NOT: dict[str, OuterCase] = {
@@ -102,7 +103,12 @@ SMOOTHED: dict[str, OuterCase] = {
     for name, case in SHARP_OR_NOT.items()
     for nu in NUS
 }
-STRUCTURED: dict[str, OuterCase] = {}  # StructuredHinge, EntropyHinge: outers without a prox, a line each
+GRID = px.MonotonePaths(2, 3)  # 6 cells and the score of the truth: k = 7
+STRUCTURED: dict[str, OuterCase] = {  # outers without a prox; EntropyHinge itself is StructuredHinge
+    "StructuredHinge": OuterCase(px.StructuredHinge(GRID), None, (7,)),
+    "StructuredHinge.smooth(0.3)": OuterCase(px.StructuredHinge(GRID).smooth(0.3), None, (7,)),
+    "EntropyHinge.smooth(0.3)": OuterCase(px.EntropyHinge(GRID).smooth(0.3), None, (7,)),
+}
 OUTERS: dict[str, OuterCase] = SHARP_OR_NOT | SMOOTHED | STRUCTURED
 PROXIMABLE = {name: case for name, case in OUTERS.items() if isinstance(case.outer, AbstractProximable)}
 SUPPORTS = {name: case for name, case in OUTERS.items() if isinstance(case.outer, AbstractSupport)}
@@ -369,6 +375,7 @@ class SolverCase:
 
 EXACT = ("median", "separable_hinge", "interpolation_linear", "interpolation_mlp")
 CONVEX = ("geometric_median", "ridge_regression", "interpolation_linear")
+EQUATIONS = ("mean_equation_linear", "mean_equation_tanh")
 SOLVERS: dict[str, SolverCase] = {
     "sgd": SolverCase(px.sgd(px.InverseSqrt(0.3)), CONVEX, passes=400, gap=3e-2),
     "sgd without replacement": SolverCase(px.sgd(px.Inverse(3.0), 3, replace=False), CONVEX, passes=400, gap=2e-2),
@@ -386,5 +393,18 @@ SOLVERS: dict[str, SolverCase] = {
     "prox_linear fixed": SolverCase(px.prox_linear(0.3), ("geometric_median", "mean_equation_tanh"), 100, gap=1e-8),
     "prox_linear accelerated": SolverCase(px.prox_linear(accelerated=True), EXACT[2:], passes=200, gap=1e-8),
     "stochastic_prox_linear": SolverCase(px.stochastic_prox_linear(px.InverseSqrt(1.0), 3), CONVEX, 400, gap=3e-2),
+    "gauss_newton": SolverCase(px.stochastic_gauss_newton(30.0, 3, 2, subsolver="apg"), EQUATIONS[:1], 400, gap=0.1),
+    "gauss_newton sarah": SolverCase(px.stochastic_gauss_newton(1.0, 3, 2, "sarah", 5), EQUATIONS[1:], 400, gap=1e-6),
+    "gauss_newton svrg": SolverCase(px.stochastic_gauss_newton(1.0, 3, None, "svrg", 5), EQUATIONS[:1], 400, gap=1e-6),
 }
-ORACLES: dict[str, Any] = {}  # "paths 3x4": px.MonotonePaths(3, 4),
+ORACLES: dict[str, Any] = {
+    "paths 1x1": px.MonotonePaths(1, 1),
+    "paths 1x4": px.MonotonePaths(1, 4),
+    "paths 4x1": px.MonotonePaths(4, 1),
+    "paths 3x5": px.MonotonePaths(3, 5),
+    "paths 5x5": px.MonotonePaths(5, 5),
+    "chain 1 of 3": px.Chains(1, 3),
+    "chain 3 of 1": px.Chains(3, 1),
+    "chain 3 of 2": px.Chains(3, 2),
+    "chain 5 of 4": px.Chains(5, 4),
+}

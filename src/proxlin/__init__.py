@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from . import outers as outers
     from . import problem as problem
     from . import schedules as schedules
+    from . import search as search
     from . import solvers as solvers
     from . import theory as theory
+    from . import tuning as tuning
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores

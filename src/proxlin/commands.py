@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"{error.filename}: {error.strerror}.") from error
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(asked: bool | None) -> None:
     if asked:
         print(f"proxlin {__version__}")
         raise typer.Exit
@@ -48,7 +48,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _global_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool | None, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -22,11 +22,11 @@ def test_a_case_stays_within_its_passes_and_is_judged_on_validation(method):
 
 def test_the_parts_do_not_meet_and_follow_from_the_seed():
     train_set, validation, _ = problems_of("ijcnn1", 300, 0, "l2")
-    rows = {tuple(row) for row in np.asarray(train_set.data[0]).tolist()}
+    rows = {tuple(row) for row in np.asarray(train_set.data).tolist()}
     assert len(train_set) == len(validation) == 300
-    assert not rows & {tuple(row) for row in np.asarray(validation.data[0]).tolist()}
+    assert not rows & {tuple(row) for row in np.asarray(validation.data).tolist()}
     again = problems_of("ijcnn1", 300, 1, "l2")[0]
-    assert not np.array_equal(again.data[0], train_set.data[0])
+    assert not np.array_equal(again.data, train_set.data)
 
 
 def test_every_method_has_a_solver_and_the_same_budget():

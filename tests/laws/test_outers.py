@@ -21,6 +21,7 @@ every = pytest.mark.parametrize("name", zoo.OUTERS)
 every_proximable = pytest.mark.parametrize("name", zoo.PROXIMABLE)
 every_support = pytest.mark.parametrize("name", zoo.SUPPORTS)
 every_base = pytest.mark.parametrize("name", [n for n in zoo.SHARP_OR_NOT if n in zoo.PROXIMABLE])
+every_size = pytest.mark.parametrize("name, k", [(n, k) for n, case in zoo.OUTERS.items() for k in case.sizes])
 sizes = pytest.mark.parametrize("k", [1, 7])
 steps = pytest.mark.parametrize("step", [0.1, 1.0, 30.0])
 
@@ -76,17 +77,16 @@ def test_the_values_are_those_of_the_contract():
         assert abs(float(f.value(u)) - value) <= 1e-14, f
 
 
-@every
-@sizes
+@every_size
 def test_a_subgradient_bounds_f_from_below_also_at_kinks(name, k):
     f, x, z = outer_of(name), points(k), points(k, seed=1)
     v = at_all(f.subgradient, x)
     assert np.isfinite(v).all()
-    assert excess(f, x, v, np.concatenate([x, z])).max() <= (256 if isinstance(f, Envelope) else 4) * EPS
+    units = 256 if isinstance(f, Envelope) else 16 if name in zoo.STRUCTURED else 4  # marginals are chains of exp
+    assert excess(f, x, v, np.concatenate([x, z])).max() <= units * EPS
 
 
-@every
-@sizes
+@every_size
 def test_the_subgradient_is_what_autodiff_gives_away_from_kinks(name, k):
     f, x = outer_of(name), np.random.default_rng(2).normal(size=(30, k)) * 3
     derivative = at_all(jax.grad(f.value), np.concatenate([x, np.zeros((1, k))]))
@@ -110,8 +110,7 @@ def test_the_stated_minimisers_are_minimisers(name):
     assert np.ptp(least) <= 1e-15 and least.max() <= at_all(case.outer.value, z).min() + 1e-15
 
 
-@every
-@sizes
+@every_size
 def test_not_a_number_is_not_hidden(name, k):
     """A diverged iterate must not look like a minimum."""
     f = outer_of(name)
@@ -119,8 +118,7 @@ def test_not_a_number_is_not_hidden(name, k):
     assert np.isnan(at_all(f.value, u)).all()
 
 
-@every
-@sizes
+@every_size
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_infinite_input_never_has_a_finite_value_unless_f_says_so(name, k, sign):
     f = outer_of(name)
@@ -153,8 +151,7 @@ def test_lipschitz_and_sharpness_are_those_of_the_contract(name, k):
     assert float(f.sharpness(k)) == pytest.approx(sharpness(k), rel=4 * EPS)
 
 
-@every
-@sizes
+@every_size
 def test_lipschitz_bounds_the_subgradients_and_is_attained(name, k):
     f = outer_of(name)
     norms = np.linalg.norm(at_all(f.subgradient, points(k)), axis=1)
@@ -166,8 +163,7 @@ def test_lipschitz_bounds_the_subgradients_and_is_attained(name, k):
         assert abs(norms.max() - l) <= tolerance * l
 
 
-@every
-@sizes
+@every_size
 def test_lipschitz_bounds_differences_of_values(name, k):
     f, x, z = outer_of(name), points(k), points(k, seed=4)
     gap = np.abs(at_all(f.value, x) - at_all(f.value, z))
@@ -176,8 +172,7 @@ def test_lipschitz_bounds_differences_of_values(name, k):
     assert np.all(gap <= l * np.linalg.norm(x - z, axis=1) + slack)
 
 
-@every
-@sizes
+@every_size
 def test_sharpness_bounds_the_growth_from_the_minimisers_and_is_attained(name, k):
     case = zoo.OUTERS[name]
     sharpness = float(case.outer.sharpness(k))
@@ -193,8 +188,7 @@ def test_sharpness_bounds_the_growth_from_the_minimisers_and_is_attained(name, k
     assert growth.min() <= sharpness * (1 + 4 * EPS) + 1e-6  # attained; a smooth f is flat at its minimum
 
 
-@every
-@sizes
+@every_size
 def test_smoothness_bounds_the_gradient_map(name, k):
     f = outer_of(name)
     smoothness = float(f.smoothness(k))
@@ -206,7 +200,7 @@ def test_smoothness_bounds_the_gradient_map(name, k):
         change = np.linalg.norm(at_all(f.subgradient, a) - at_all(f.subgradient, b), axis=1)
         ratio = max(ratio, np.max(change[away > 0] / away[away > 0]))
     assert ratio <= smoothness * (1 + 1e-9)
-    if "smooth" in name and k == 7 and "Max" not in name:
+    if "smooth" in name and k == 7 and "Max" not in name and name not in zoo.STRUCTURED:
         assert ratio >= 0.5 * smoothness  # not a bound from thin air
 
 
@@ -540,7 +534,7 @@ def test_python_and_numpy_numbers_do_not_change_the_dtype(name):
             assert f.prox(x, 0.5).dtype == np.float32 and f.conjugate(x).dtype == np.float32
             assert f.smooth(0.5).value(x).dtype == np.float32
             assert isinstance(f.prox(x, 0.5), jax.Array)
-    for k in (1, 7):
+    for k in zoo.OUTERS[name].sizes:
         assert np.ndim(f.lipschitz(k)) == 0 and np.ndim(f.sharpness(k)) == 0
 
 

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import zoo
 from proxlin.oracles import AbstractOracle, Chains, MonotonePaths
 
 GRIDS = [MonotonePaths(rows, cols) for rows in range(1, 6) for cols in range(1, 6)]
 CHAINS = [Chains(length, labels) for length in range(1, 6) for labels in range(1, 5)]
-SOME = [MonotonePaths(1, 1), MonotonePaths(1, 4), MonotonePaths(4, 1), MonotonePaths(3, 5), MonotonePaths(5, 5)]
-SOME += [Chains(1, 3), Chains(3, 1), Chains(3, 2), Chains(5, 4)]
 
 # Most of the time here is compilation of small programs, which need no optimisation.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -131,7 +130,7 @@ def test_a_large_grid_is_the_naive_recursion():
         np.testing.assert_array_equal([np.flatnonzero(y).tolist() for y in found], [path for _, path in final])
 
 
-@pytest.mark.parametrize("oracle", SOME, ids=str)
+@pytest.mark.parametrize("oracle", zoo.ORACLES.values(), ids=zoo.ORACLES)
 def test_marginals_are_a_softmax_over_outputs(oracle):
     a = instances(oracle)
     z, y = scores(oracle, a), outputs(oracle)
@@ -260,7 +259,7 @@ def test_encode_and_decode():
     np.testing.assert_array_equal(oracle.decode(oracle.encode(labels, 1)), [2, 0, 0])
 
 
-@pytest.mark.parametrize("oracle", SOME, ids=str)
+@pytest.mark.parametrize("oracle", zoo.ORACLES.values(), ids=zoo.ORACLES)
 def test_cost_counts_mistakes(oracle):
     y = outputs(oracle)[:: max(1, oracle.count() // 40)]
     cost = jax.vmap(oracle.cost)(y[:8])
@@ -272,7 +271,7 @@ def test_cost_counts_mistakes(oracle):
     np.testing.assert_array_equal(cost @ y.T, mistakes)
 
 
-@pytest.mark.parametrize("oracle", SOME, ids=str)
+@pytest.mark.parametrize("oracle", zoo.ORACLES.values(), ids=zoo.ORACLES)
 def test_sizes_and_norms(oracle):
     y = outputs(oracle)
     assert oracle.ones() == y.sum(1).max()
@@ -319,3 +318,17 @@ def test_wrong_use_is_a_sentence():
 def test_counts_are_exact_integers():
     assert MonotonePaths(24, 24).count() == math.comb(46, 23)
     assert Chains(14, 26).count() == 26**14
+
+
+@pytest.mark.parametrize("dtype, scale", [(np.float32, 1e30), (np.float64, 1e150)])
+def test_large_scores_are_not_forbidden_ones(dtype, scale):
+    """A score of -1e30 is allowed in float32: cells outside the grid, and forbidden ones, must stay below it."""
+    oracle = MonotonePaths(3, 4)
+    a = np.where(np.random.default_rng(0).random((8, 12)) < 0.2, -np.inf, -scale).astype(dtype)
+    a[0] = -scale
+    log_partition, marginals = quick(jax.vmap(lambda a: (oracle.log_partition(a), oracle.marginals(a))))(a)
+    open_paths = np.isfinite(scores(oracle, a.astype(float)))
+    expected = np.where(open_paths.any(1), -6 * scale, -np.inf)
+    np.testing.assert_allclose(log_partition, expected, rtol=1e-6)
+    np.testing.assert_allclose(marginals.sum(1), np.where(open_paths.any(1), 6, 0), rtol=1e-5)
+    assert 0 < open_paths.any(1).sum() < 8

@@ -4,15 +4,21 @@ gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + kappa/2 |d + B'v /
 """
 
 import functools
+import resource
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import proxlin as px
+from proxlin.solvers import subproblem
 from proxlin.solvers.cones import Ball, Box, Simplex, Space
 from proxlin.solvers.dual import solve_dense, solve_matrix_free
+from proxlin.solvers.subproblem import Subsolver
+from zoo import GroupNorm
 
 QUICK = {"xla_backend_optimization_level": "0"}  # compiling is most of the time here
 solve = jax.jit(solve_dense, compiler_options=QUICK)
@@ -299,10 +305,51 @@ def test_float32(name):
         assert certificate(cone, B, b, r, kappa, np.float64(answer.d), np.float64(answer.v)) <= 1.1e-4
 
 
+@pytest.mark.parametrize("name", ["max", "linf"])
+def test_float32_on_a_simplex(name):
+    """The gap is at the level of float32, 100 eps max(1, |P|) (max is bounded by kappa alone), and it is a true one."""
+    eps, rng = float(jnp.finfo(jnp.float32).eps), np.random.default_rng(10)
+    for kappa in (1.0, 1e-2, 1e-4):
+        B, b, r = draw(rng, WIDE, 0.0)
+        if name == "linf":
+            B, b = np.concatenate([B, -B], axis=1), np.concatenate([b, -b], axis=1)
+        tol = 100 * eps
+        answer = run(Simplex(), B, b, r, kappa, tol, dtype=jnp.float32)
+        gap, size = float(answer.gap), max(1, abs(float(answer.value)))
+        assert answer.d.dtype == jnp.float32 and answer.gap.dtype == jnp.float32
+        assert gap <= 100 * eps * size and bool(answer.converged) == (gap <= tol)
+        exact = certificate(Simplex(), B, b, r, kappa, np.float64(answer.d), np.float64(answer.v))
+        assert abs(exact - gap) <= 10 * eps * size and inside(Simplex(), np.asarray(answer.v), 10 * eps)
+
+
 def test_what_is_not_reached_is_not_claimed():
     B, b, r = draw(np.random.default_rng(11), WIDE, 0.0)
     answer = run(Ball(), B, b, r, 1e-2, 1e-30)
     assert not bool(answer.converged) and 1e-30 < float(answer.gap) < 1e-12
+
+
+# ------------------------------------------------------------------------------------------------ real data
+
+
+@pytest.mark.hard
+def test_rf1_in_d_by_d(data_file):
+    """9,125 rows of 8 outputs, a linear model: d = 520, and a Gram matrix of 73,000 rows (40 GiB) is never formed."""
+    text = data_file("tables/rf1.arff").read_text().split("@data")[1].replace("?", "nan")
+    table = np.array([line.split(",") for line in text.split()], float)
+    table = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
+    table = (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), 1e-12)
+    x, y = np.concatenate([table[:, :-8], np.ones((len(table), 1))], axis=1), table[:, -8:]
+    problem = px.MeanOfLosses(px.residual(lambda w, x: w @ x), px.L2(), (x, y))
+    n, w, kappa = 9125, jnp.zeros((8, 65)), 1e-3
+    sub = problem.linearize(w).regularize(kappa, w)
+    answer = eqx.filter_jit(Subsolver().solve)(sub, w)
+    assert (len(x), bool(answer.converged)) == (n, True)
+    d, v = np.asarray(answer.w), np.asarray(answer.v)
+    assert inside(Ball(), v)
+    z, rest = x @ d.T - y, d + v.T @ x / (n * kappa)
+    gap = np.mean(np.linalg.norm(z, axis=1) - np.sum(v * z, axis=1)) + kappa / 2 * np.sum(rest**2)
+    assert gap <= 1.01e-10 * float(problem.value(w))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # KiB
 
 
 # ---------------------------------------------------------------------------------------------- matrix-free
@@ -353,3 +400,24 @@ def test_matrix_free_counts_its_calls():
     jax.block_until_ready(answer)
     assert bool(answer.converged)
     assert (int(answer.applies), int(answer.transposes)) == (counts["apply"], counts["transpose"])
+
+
+def test_a_hard_case_without_matrices(monkeypatch):
+    """kappa = 1e-4 and a 1/j spectrum: some 2,000 steps reach the gap, 300 do not, and say so."""
+    n, k, d = 16, 4, 100
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((size, n * k)))[0] for size in (n * k, d))
+    A, b = (8 * (U / np.arange(1.0, n * k + 1)) @ V.T).reshape(n, k, d), rng.standard_normal((n, k))
+    problem = px.MeanOfLosses(lambda w, s: s[0] @ w + s[1], GroupNorm(), (A, b))  # a set that only has a projection
+    pairs = px.MeanOfLosses(
+        lambda w, s: s[0] @ w + s[1], px.L2(), (A.reshape(2 * n, 2, d), b.reshape(2 * n, 2))
+    )  # the same, twice as many and half as heavy
+    w, kappa = jnp.zeros(d), 1e-4
+    best = 2 * px.solve_subproblem(pairs, w, kappa / 2, tol=1e-12).value
+    full = px.solve_subproblem(problem, w, kappa)
+    assert full.status == "converged" and full.iterations > 300
+    assert -1e-11 <= full.value - best <= full.gap <= 1e-10 * float(problem.value(w))
+    monkeypatch.setattr(subproblem, "Subsolver", functools.partial(Subsolver, max_iterations=300))
+    short = px.solve_subproblem(problem, w, kappa)
+    assert (short.status, short.iterations) == ("budget", 300)
+    assert full.gap < short.value - best <= short.gap

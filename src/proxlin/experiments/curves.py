@@ -24,7 +24,10 @@ class Curve:
     axis: str
 
 
-def draw(curves: Sequence[Curve], ylabel: str = "test loss", logarithmic: bool = True) -> Figure:
+def draw(
+    curves: Sequence[Curve], ylabel: str = "test loss", logarithmic: bool = True, floor: float | None = None
+) -> Figure:
+    """`floor`: a level to draw across every panel."""
     axes, panels = list(dict.fromkeys(c.axis for c in curves)), list(dict.fromkeys(c.panel for c in curves))
     methods = list(dict.fromkeys(c.method for c in curves))
     figure = Figure(figsize=(1.2 + 3.6 * len(panels), 0.7 + 2.7 * len(axes)), layout="constrained")
@@ -37,6 +40,8 @@ def draw(curves: Sequence[Curve], ylabel: str = "test loss", logarithmic: bool =
                 x, y = curve.x.mean(0), np.where(np.isfinite(curve.y), curve.y, np.nan)
                 ax.plot(x, y.mean(0), dash, color=colour, linewidth=1.4, label=curve.method)
                 ax.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
+            if floor is not None:
+                ax.axhline(floor, color="#555555", linewidth=1, linestyle=":", label="true rewards")
             ax.set_xlabel("effective passes" if axis == "passes" else axis, fontsize=8)
             if axis != "passes":
                 ax.set_xscale("symlog", linthresh=max(1e-3, _first(curves, axis, panel)))

@@ -18,10 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
-from ..data.cache import cache_folder
 from ..errors import UserError, require
 from .base import Case
 from .store import content_key
@@ -40,6 +39,7 @@ class Outcome:
     run: dict
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Where cases run. `outcomes` yields each case once, as it finishes, in any order."""
 
@@ -53,18 +53,11 @@ def case_key(case: Case) -> str:
 
 
 def prepare() -> None:
-    """Make this process a worker: one XLA thread, 64-bit numbers, and what was compiled kept for the next worker.
-
-    The first has to be said before JAX is imported.
-    """
+    """Make this process a worker: one XLA thread, which has to be said before JAX is imported, and 64-bit numbers."""
     flags = os.environ.get("XLA_FLAGS", "")
     if ONE_THREAD not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {ONE_THREAD}".strip()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    folder = cache_folder() / "xla"
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
     use_64_bits()
 
 

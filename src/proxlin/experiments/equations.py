@@ -17,6 +17,7 @@ import numpy as np
 
 from ..data import classification
 from ..data.equations import equations
+from ..inners import SparseRows
 from ..outers import L1, L2, Huber
 from ..problem import LossOfMean
 from ..search import Choice, Grid, Lattice, Setting
@@ -78,10 +79,12 @@ def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) ->
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One case: the curves of a run, and the losses at its best checkpoint on the validation set."""
-    name, rows, seed = settings["data"], settings["rows"], settings["seed"]
-    problem, validation, test = problems_of(name, rows, seed, settings["outer"])
+    name, seed = settings["data"], settings["seed"]
+    problem, validation, test = problems_of(name, settings["rows"], seed, settings["outer"])
     solver = solver_of(settings["method"], settings, len(problem), settings["passes"])
-    w = jnp.ones(problem.data[0].shape[1])  # the start of Tran-Dinh et al.
+    rows = problem.data
+    columns = rows.columns if isinstance(rows, SparseRows) else rows.shape[1]
+    w = jnp.ones(columns)  # the start of Tran-Dinh et al.
     metrics = {"validation": validation.value, "test": test.value}
     run = minimize(problem, w, solver, passes=settings["passes"], seed=seed, metrics=metrics)
     history = {name: np.where(np.isfinite(column), column, np.inf) for name, column in run.history.items()}
@@ -110,7 +113,7 @@ def problems_of(name: str, rows: int, seed: int, outer: str) -> tuple[LossOfMean
         part[rng.permutation(len(part))[:rows]] if rows and part is not parts.test else part
         for part in (parts.train, parts.validation, parts.test)
     ]  # by chance: the files are in an order of their own
-    made = [equations(jnp.asarray(part.x), jnp.asarray(part.y), OUTERS[outer]()) for part in chosen]
+    made = [equations(part.x, part.y, OUTERS[outer]()) for part in chosen]
     return made[0], made[1], made[2]
 
 

@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import math
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +115,11 @@ def check_vector(oracle: AbstractOracle, a: Shaped[Array | np.ndarray, "..."]) -
     return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(float)
 
 
+def forbidden(oracle: AbstractOracle, dtype: Any) -> float:
+    """A finite score for a forbidden part: below every allowed output, and a sum of them over an output is finite."""
+    return -float(jnp.finfo(dtype).max) / (8 * (oracle.ones() + 1))
+
+
 def flatten_vmap(solve: Callable) -> Callable:
     """solve((b, m)) -> arrays (b, ...), such that vmap over n of it is one call on (n b, m).
 
@@ -154,7 +158,7 @@ def _top(oracle, a, count):
 @jax.jit
 def _expectations(oracle, a):
     # A forbidden part gets a large finite score: its probability is exactly 0, and no inf - inf arises in the gradient.
-    floor = -math.sqrt(float(jnp.finfo(a.dtype).max))
+    floor = forbidden(oracle, a.dtype)
 
     def solve(expectations, a):
         log_partition, marginals = expectations(jnp.where(jnp.isfinite(a), a, floor)[None])

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from .base import AbstractOracle, check_vector, positive
+from .base import AbstractOracle, check_vector, forbidden, positive
 
 # Up to this many outputs the merge of two sorted lists is unrolled at compile time (K^2 vector operations, compiled in
 # 1.5 s at K = 10 and in tens of seconds at K = 32); above it, it is a loop.
@@ -71,10 +71,12 @@ class MonotonePaths(AbstractOracle):
         return lists[:, -1].T, self._members(self._backtrack(ups), a.dtype)
 
     def expectations(self, a: Float[Array, "b m"]) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
-        floor = -math.sqrt(float(jnp.finfo(a.dtype).max))
+        floor = forbidden(self, a.dtype)
 
         def step(totals, rewards):
-            return jnp.logaddexp(shift_down(totals[None], floor)[0], totals) + rewards, None
+            # not logaddexp: its derivative exp(x - value) exceeds 1 in sum where log 2 is below a rounding of the value
+            both = jnp.concatenate([shift_down(totals[None], floor), totals[None]])
+            return jax.nn.logsumexp(both, axis=0) + rewards, None
 
         def log_partition(a):
             totals = lax.scan(step, *self._diagonals(a, floor))[0][-1]

@@ -18,6 +18,7 @@ from jax import Array
 
 from .cones import AbstractCone, Ball, Box, Simplex, Space, norms
 from .interior import interior
+from .pivoting import FEW, solve_few_bounds
 from .splitting import Columns, Point, Rows, System, better, burst, certify
 
 
@@ -127,6 +128,17 @@ def _one_ball(p: _Scaled) -> tuple[Point, Array]:
     return Point(e, v, gap), jnp.int32(1)
 
 
+def _few_bounds(p: _Scaled, cone: Box, tol: Array) -> tuple[Point, Array]:
+    """Pivoting, exact up to rounding; rank-deficient blocks with |A|^2 above 1e8 may need the hybrid."""
+    point, rounds = solve_few_bounds(p.gain * p.B[:, 0], p.b[:, 0], p.rho, cone)
+
+    def again(point: Point) -> tuple[Point, Array]:
+        other, steps = _hybrid(p, tol, point.v)
+        return better(other, point), rounds + steps
+
+    return jax.lax.cond(point.gap <= tol, lambda point: (point, rounds), again, point)
+
+
 def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
     """A burst of ADMM, then the interior point if it is needed."""
     system = _system(p)
@@ -146,8 +158,9 @@ def solve_dense(
 ) -> DualAnswer:
     """min_d P(d) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol (absolute), from v0 (n, k) if it helps.
 
-    The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; otherwise ADMM and an
-    interior point, in d x d if d < nk / 2. The best certified pair is returned, whatever happens.
+    The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; a few bounds
+    pivoting; otherwise ADMM and an interior point, in d x d if d < nk / 2. The best certified pair is returned,
+    whatever happens.
     """
     n, k, m = B.shape
     shape = (n * k, 1, m) if isinstance(cone, Box) else (n, k, m)
@@ -160,6 +173,8 @@ def solve_dense(
         point, steps = Point(-p.gain * _back(p.B, p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
     elif isinstance(cone, Ball) and n == 1 and min(k, m) <= 512:
         point, steps = _one_ball(p)
+    elif isinstance(cone, Box) and n * k <= FEW:
+        point, steps = _few_bounds(p, cone.scaled(1 / radius), tol / p.scale)
     else:
         point, steps = _hybrid(p, tol / p.scale, None if v0 is None else v0.reshape(each) / radius)
     d, v = point.e * jnp.sqrt(p.scale / kappa), point.v.reshape(n, k) * radius

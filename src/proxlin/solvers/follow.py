@@ -28,6 +28,8 @@ class Followed(NamedTuple):
     marks: np.ndarray
     measures: np.ndarray
     passes: np.ndarray  # of the iterate measured at each mark, at most the mark
+    seconds: np.ndarray  # spent in steps until then; compiling and measuring apart
+    watched: dict[str, np.ndarray]
     w: Params
     best: float
     at: float | int  # the mark of the best
@@ -44,29 +46,36 @@ def follow(
     seed: int = 0,
     patience: float | int = math.inf,
     prices: Mapping[str, Cost] | None = None,
+    watch: Mapping[str, Callable[[Params], Any]] | None = None,
 ) -> Followed:
     """Run `solver` from w and measure its iterate at each mark; the steps are those of `minimize`, bit for bit.
 
     It ends at the last mark, where the measure blows up, or where `patience` passes brought nothing better.
-    `prices` replaces what the solver's calls cost (another accounting); `measure` is a hashable function of w.
+    `prices` replaces what the solver's calls cost (another accounting); `measure` is a hashable function of w that can
+    be compiled, `watch` any further functions of w to look at on the way.
     """
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     run = _Follow(problem.bind(rest), solver, at, seed, prices)
-    rows: list[tuple[float | int, float, float]] = []
+    rows: list[tuple[float | int, float, float, float]] = []
+    watched: dict[str, list[float]] = {name: [] for name in watch or {}}
     best, best_w, best_at, spent, diverged = math.inf, at, 0.0, 0.0, False
     for mark in marks:
         run.advance(mark)
         value = float(timed(_measured, measure, run.w, rest)[0])
-        rows.append((mark, value, run.passes))
+        rows.append((mark, value, run.passes, run.seconds))
+        for name, function in (watch or {}).items():
+            watched[name].append(float(function(eqx.combine(run.w, rest))))
         if diverged := not value <= rows[0][1] + BLOW_UP * max(1.0, abs(rows[0][1])):
             break
         if value < best:
             best, best_w, best_at, spent = value, run.w, mark, run.passes
         elif run.passes - spent > patience:  # of what was run, not of the marks: a long step is not held against it
             break
-    at_marks, measures, passes = np.asarray(rows).T
-    return Followed(at_marks, measures, passes, eqx.combine(best_w, rest), best, best_at, diverged)
+    at_marks, measures, passes, seconds = np.asarray(rows).T
+    columns = {name: np.asarray(column) for name, column in watched.items()}
+    best_w = eqx.combine(best_w, rest)
+    return Followed(at_marks, measures, passes, seconds, columns, best_w, best, best_at, diverged)
 
 
 def _measured(measure: Callable[[Params], Array], w: Params, rest: Params) -> Array:
@@ -84,8 +93,8 @@ class _Follow:
         self.n, self.count = len(problem), solver.epoch(problem)
         self.prices = solver.prices(problem, w) if prices is None else prices
         self.state = timed(_init, solver, problem, w)[0]
-        self.cost, self.epoch, self.w = self.prices.get("init", Cost()), 0, w
-        self.pending: tuple[Any, Cost] | None = None
+        self.cost, self.epoch, self.w, self.seconds = self.prices.get("init", Cost()), 0, w, 0.0
+        self.pending: tuple[Any, Cost, float] | None = None
 
     @property
     def passes(self) -> float:
@@ -94,11 +103,11 @@ class _Follow:
     def advance(self, mark: float | int) -> None:
         """All epochs that end at or before the mark."""
         while self._fits(mark):
-            state, cost = self._epochs(self._known(mark))
-            if cost.passes(self.n) > mark + 1e-9:  # only seen afterwards: it waits for a later mark
-                self.pending = (state, cost)
+            after = self._epochs(self._known(mark))
+            if after[1].passes(self.n) > mark + 1e-9:  # only seen afterwards: it waits for a later mark
+                self.pending = after
                 return
-            self._take(state, cost)
+            self._take(*after)
 
     def _fits(self, mark: float | int) -> bool:
         if self.pending is None:
@@ -116,17 +125,18 @@ class _Follow:
         each = (self.prices["step"] * self.count).passes(self.n)
         return max(1, math.floor((mark - self.passes) / each + 1e-9))
 
-    def _epochs(self, epochs: int) -> tuple[Any, Cost]:
+    def _epochs(self, epochs: int) -> tuple[Any, Cost, float]:
         first, last = (jnp.asarray(t, jnp.int32) for t in (self.epoch, self.epoch + epochs))
         self.epoch += epochs
-        state, counts = timed(_Epochs(self.count), self.solver, self.problem, self.state, self.key, first, last)[0]
+        call = _Epochs(self.count)
+        (state, counts), seconds = timed(call, self.solver, self.problem, self.state, self.key, first, last)
         cost = self.cost
         for name, count in ({"step": epochs * self.count} | {name: int(x) for name, x in counts.items()}).items():
             cost = cost + self.prices.get(name, Cost()) * count
-        return state, cost
+        return state, cost, self.seconds + seconds
 
-    def _take(self, state: Any, cost: Cost) -> None:
-        self.state, self.cost, self.w = state, cost, self.solver.iterate(state)
+    def _take(self, state: Any, cost: Cost, seconds: float) -> None:
+        self.state, self.cost, self.w, self.seconds = state, cost, self.solver.iterate(state), seconds
 
 
 class _Epochs(eqx.Module):

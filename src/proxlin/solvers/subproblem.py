@@ -93,8 +93,7 @@ class Subsolver(eqx.Module):
             at = expansion.u
             r = at + expansion.jacobian @ ravel_pytree(away)[0]
         b = c[:, None] * r
-        size = jnp.abs(jnp.sum(cone.value(c[:, None] * at, rho)) + offset)
-        target = jnp.maximum(self.tol.astype(dtype), 100 * jnp.finfo(dtype).eps) * jnp.maximum(size, 1)
+        target = self.target(jnp.sum(cone.value(c[:, None] * at, rho)) + offset)
         if expansion is None:
             answer = dual.solve_matrix_free(
                 lambda d: c[:, None] * original.push(anchor, d),
@@ -103,11 +102,16 @@ class Subsolver(eqx.Module):
             )
             x = optax.tree.add(center, answer.d)
         else:
-            answer = _solve_dense(c[:, None, None] * expansion.jacobian, b, rho, weight, cone, target, v0)
+            answer = solve_formed(c[:, None, None] * expansion.jacobian, b, rho, weight, cone, target, v0)
             flat, unravel = ravel_pytree(center)
             x = unravel(flat + answer.d)
         counts = {} if expansion is not None else {"applies": answer.applies, "transposes": answer.transposes}
         return Answer(x, answer.v, answer.value + offset, answer.gap, answer.iterations, answer.converged, counts)
+
+    def target(self, value: Array) -> Array:
+        """The gap wanted where F is value: tol max(1, |F|), tol at least 100 eps."""
+        tol = jnp.maximum(self.tol.astype(value.dtype), 100 * jnp.finfo(value.dtype).eps)
+        return tol * jnp.maximum(jnp.abs(value), 1)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         """Of one solve at w: the expansion, or the stack and the pushes and pulls of a matrix-free solve."""
@@ -136,9 +140,10 @@ class CrossPolytope(AbstractCone):
         return both[:, : z.shape[-1]] - both[:, z.shape[-1] :]
 
 
-def _solve_dense(
-    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any
+def solve_formed(
+    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any = None
 ) -> dual.DualAnswer:
+    """`dual.solve_dense` for every cone that has one: the cross-polytope is a simplex in twice the dimension."""
     if not isinstance(cone, CrossPolytope):
         return dual.solve_dense(B, b, rho, kappa, cone, tol, v0)
     k = b.shape[1]

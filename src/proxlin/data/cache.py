@@ -1,0 +1,71 @@
+"""Where data lies: PROXLIN_DATA is read, PROXLIN_CACHE (else the platform's cache directory) is written.
+
+An entry of the cache is an .npz of plain arrays. It appears whole or not at all, and one that is damaged or of another
+format is as good as none: whoever asked for it makes it again.
+"""
+
+import hashlib
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
+
+
+def data_folder() -> Path | None:
+    """The read-only directory of data files, if there is one."""
+    folder = os.environ.get("PROXLIN_DATA")
+    return Path(folder) if folder else None
+
+
+def cache_folder() -> Path:
+    """The directory for what is made or fetched; it need not exist yet."""
+    if folder := os.environ.get("PROXLIN_CACHE"):
+        return Path(folder)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "proxlin"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "proxlin" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proxlin"
+
+
+def entry(name: str) -> Path:
+    """The file of an entry."""
+    return cache_folder() / f"{name}.npz"
+
+
+def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Write an entry: a file of another name first, which then takes its place."""
+    path = entry(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with half.open("wb") as file:
+            np.savez(file, format=np.int64(FORMAT), **arrays)  # pyright: ignore[reportArgumentType]
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+    return path
+
+
+def fetch(name: str) -> dict[str, np.ndarray] | None:
+    """The arrays of an entry; None if it is missing, damaged or of another format."""
+    try:
+        with entry(name).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {each: file[each] for each in file.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        return None
+    known = arrays.pop("format", np.int64(-1))
+    return arrays if known.ndim == 0 and known == FORMAT else None
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,145 @@
+"""Stochastic nonlinear equations: f of the mean of losses of the margin m_i = y_i <x_i, w> (Tran-Dinh et al. 2020).
+
+    F(w) = f((1/n) sum_i (l_1(m_i), ..., l_k(m_i)))
+
+    tanh       1 - tanh(m)                                  slope  -sech(m)^2
+    sigmoid    (1 - s(m))^2,  s(m) = 1 / (1 + exp(-m))             -2 s(m) (1 - s(m))^2
+    logistic   log(1 + exp(-m)) - log(1 + exp(-m - 1))             s(-m - 1) - s(-m)
+    lorenz     log(1 + (m - 1)^2) for m <= 1, else 0               2 (m - 1) / (1 + (m - 1)^2), else 0
+
+Values and slopes are written in q = exp(-|m|) <= 1, so that nothing overflows or cancels at any margin; a slope is a
+rule of differentiation, so that a Jacobian takes one exponential. The data of the problem are the rows y_i x_i.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..inners import SparseRows
+from ..outers import AbstractOuter, Huber
+from ..problem import LossOfMean
+
+E = math.e
+
+
+def _loss(value: Callable, slope: Callable) -> Callable:
+    """value, with its derivative."""
+    loss = jax.custom_jvp(value)
+    loss.defjvp(lambda at, along: (value(*at), slope(*at) * along[0]))
+    return loss
+
+
+def _tail(m: Array) -> tuple[Array, Array]:
+    """q = exp(-|m|) and exp(-max(m, 0)), which is q where m > 0 and else 1."""
+    q = jnp.exp(-jnp.abs(m))
+    return q, jnp.where(m > 0, q, jnp.ones_like(q))
+
+
+def _one_plus_square(q: Array) -> Array:
+    """1 + q^2, in which the compiler would write q^2 as a second exponential."""
+    return (1 + q) ** 2 - 2 * q
+
+
+def _tanh(m: Array) -> Array:
+    q, p = _tail(m)
+    return 2 * p**2 / _one_plus_square(q)
+
+
+def _tanh_slope(m: Array) -> Array:
+    q, _ = _tail(m)
+    return -((2 * q / _one_plus_square(q)) ** 2)
+
+
+def _sigmoid(m: Array) -> Array:
+    q, p = _tail(m)
+    return (p / (1 + q)) ** 2
+
+
+def _sigmoid_slope(m: Array) -> Array:
+    q, p = _tail(m)
+    return -2 * q * p / (1 + q) ** 3
+
+
+def _logistic(m: Array) -> Array:
+    """log1p((1 - 1/e) exp(-m) / (1 + exp(-m - 1))), the fraction by exp(-m) where m <= 0."""
+    q, p = _tail(m)
+    return jnp.log1p((1 - 1 / E) * p / jnp.where(m > 0, 1 + q / E, q + 1 / E))
+
+
+def _logistic_slope(m: Array) -> Array:
+    q, _ = _tail(m)
+    return -(E - 1) * q / ((1 + q) * jnp.where(m > 0, q + E, 1 + E * q))
+
+
+def _lorenz(m: Array) -> Array:
+    return jnp.log1p(_below_one(m) ** 2)
+
+
+def _lorenz_slope(m: Array) -> Array:
+    below = _below_one(m)
+    return 2 * below / (1 + below**2)
+
+
+def _below_one(m: Array) -> Array:
+    return jnp.minimum(m - 1, jnp.zeros_like(m))
+
+
+LOSSES: dict[str, Callable] = {
+    "tanh": _loss(_tanh, _tanh_slope),
+    "sigmoid": _loss(_sigmoid, _sigmoid_slope),
+    "logistic": _loss(_logistic, _logistic_slope),
+    "lorenz": _loss(_lorenz, _lorenz_slope),
+}
+
+
+class MarginLosses(eqx.Module):
+    """phi(w, z) = (l_1(m), ..., l_k(m)), m = <z, w>; z = y x is a vector or one row of `SparseRows`.
+
+    >>> phi = MarginLosses(("tanh", "lorenz"))
+    >>> phi(jnp.zeros(2), jnp.ones(2)).round(4).tolist()
+    [1.0, 0.6931]
+    """
+
+    losses: tuple[Callable, ...] = eqx.field(static=True)
+
+    def __init__(self, losses: Sequence[str | Callable] = tuple(LOSSES)):
+        unknown = [x for x in losses if not callable(x) and x not in LOSSES]
+        if unknown or not losses:
+            raise ValueError(
+                f"Losses are functions of the margin or names among {', '.join(LOSSES)}; "
+                f"{f'{unknown[0]!r} is neither' if unknown else 'at least one is needed'}."
+            )
+        self.losses = tuple(x if callable(x) else LOSSES[x] for x in losses)
+
+    def __call__(self, w: Array, sample: Any) -> Array:
+        m = sample.values @ w[sample.indices] if isinstance(sample, SparseRows) else sample @ w
+        return jnp.stack([loss(m) for loss in self.losses])
+
+
+def equations(
+    x: Any,
+    y: Any,
+    outer: AbstractOuter | None = None,
+    losses: Sequence[str | Callable] = tuple(LOSSES),
+    ridge: Any = 0.0,
+    weights: Any = None,
+) -> LossOfMean:
+    """F(w) = f((1/n) sum_i phi_i(w)) on rows x (an array or `SparseRows`) with labels y = -1 or +1; f is Huber(1)."""
+    rows = SparseRows(x.indices, _signed(x.values, y), x.columns) if isinstance(x, SparseRows) else _signed(x, y)
+    return LossOfMean(MarginLosses(losses), Huber() if outer is None else outer, rows, ridge, weights)
+
+
+def _signed(x: Any, y: Any) -> np.ndarray:
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim != 2 or y.shape != x.shape[:1] or not (np.abs(y) == 1).all():
+        raise ValueError(
+            f"Equations need rows x (n, d) and n labels y of -1 and +1; x has the shape {x.shape}, y {y.shape}"
+            f"{'' if y.shape != x.shape[:1] else ' and other values'}."
+        )
+    return x * y[:, None].astype(x.dtype)

@@ -1,0 +1,163 @@
+"""LIBSVM files, `label index:value index:value ...` a line, plain or compressed (bz2, gz, xz), with two labels.
+
+The parser is scikit-learn's. What it refuses is read again line by line, to say where the fault is.
+"""
+
+import bz2
+import gzip
+import lzma
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+
+from ..errors import UserError, require
+from ..inners import SparseRows
+
+OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of the file
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+LARGEST = 2**31 - 1  # index: the parser's integers
+
+
+@dataclass(frozen=True)
+class Table:
+    """n compressed rows: row i has values[j] in columns[j], starts[i] <= j < starts[i + 1]; labels -1 and +1."""
+
+    labels: Float[np.ndarray, " n"]
+    starts: Int[np.ndarray, " m"]
+    columns: Int[np.ndarray, " nnz"]
+    values: Float[np.ndarray, " nnz"]
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def normalized(self) -> "Table":
+        """Each row divided by its norm; rows of zeros stay."""
+        top = self._each(np.maximum, np.abs(self.values))
+        scaled = self.values / self._spread(np.where(top > 0, top, 1.0))  # first: squares must not overflow
+        norms = np.sqrt(self._each(np.add, scaled * scaled))
+        return replace(self, values=scaled / self._spread(np.where(norms > 0, norms, 1.0)))
+
+    def dense(self, dtype: Any = np.float64) -> Float[np.ndarray, "n d"]:
+        values = self.values.astype(dtype, copy=False)
+        return csr_array((values, self.columns, self.starts), (len(self), self.width)).toarray()
+
+    def sparse(self, dtype: Any = np.float64) -> SparseRows:
+        """Padded to the longest row."""
+        counts = np.diff(self.starts)
+        inside = np.arange(max(1, int(counts.max(initial=0))))[None, :] < counts[:, None]
+        indices, values = np.zeros(inside.shape, np.int32), np.zeros(inside.shape, dtype)
+        indices[inside], values[inside] = self.columns, self.values
+        return SparseRows(indices, values, self.width)
+
+    def _each(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
+        """The sum or maximum of each row, 0 for an empty one."""
+        filled = np.diff(self.starts) > 0
+        out = np.zeros(len(self))
+        out[filled] = reduce.reduceat(values, self.starts[:-1][filled]) if filled.any() else 0.0
+        return out
+
+    def _spread(self, rows: np.ndarray) -> np.ndarray:
+        """The number of each row, at each of its entries."""
+        return np.repeat(rows, np.diff(self.starts))
+
+
+def read(path: str | Path, width: int | None = None) -> Table:
+    """The rows of a file, the smaller label as -1 and the larger as +1; width: its columns, else the largest index."""
+    path = Path(path)
+    parse = require("sklearn.datasets", "sklearn").load_svmlight_file
+    try:
+        with _open(path) as file:
+            x, labels = parse(file, n_features=width, dtype=np.float64, zero_based=False)
+    except (ValueError, OverflowError, *UNREADABLE) as error:
+        raise UserError(_fault(path, width) or f"{path}: {error}.") from error
+    found = np.unique(labels)
+    if not (len(found) == 2 and np.isfinite(found).all() and np.isfinite(x.data).all()):
+        raise UserError(_fault(path, width) or f"{path}: this is not a file of two classes.")
+    signs = np.where(labels == found[0], -1.0, 1.0)
+    return Table(signs, x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, x.shape[1])
+
+
+def _open(path: Path) -> BufferedIOBase:
+    try:
+        with path.open("rb") as file:
+            first = file.read(6)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}.") from error
+    return next((opener for magic, opener in OPENERS.items() if first.startswith(magic)), open)(path, "rb")
+
+
+# ------------------------------------------------------------------------------------------------- where a fault is
+
+
+def _fault(path: Path, width: int | None) -> str | None:
+    """The first fault of a file, in a sentence with its line."""
+    labels: dict[float, int] = {}
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in _numbered(file):
+                why = _wrong(line, width, labels, number)
+                if why:
+                    return f"{path}, line {number}: {why}."
+    except UNREADABLE as error:
+        why = "the compressed file ends too early" if isinstance(error, EOFError) else f"it cannot be read, {error}"
+        return f"{path}, line {number + 1}: {why}."
+    if not labels:
+        return f"{path}, line 1: the file has no rows."
+    if len(labels) == 1:
+        return f"{path}, line {number}: all labels up to here, the end, are {next(iter(labels)):g}; there must be two."
+    return None
+
+
+def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The lines with something on them before a #."""
+    for number, line in enumerate(file, 1):
+        text = line.partition(b"#")[0].strip()
+        if text:
+            yield number, text
+
+
+def _wrong(line: bytes, width: int | None, labels: dict[float, int], number: int) -> str | None:
+    """What is wrong with one line, given the labels of those before it."""
+    first, *pairs = line.split()
+    label = _number(first)
+    if label is None or not math.isfinite(label):
+        return f"the label {_shown(first)} is not a finite number"
+    labels.setdefault(label, number)
+    if len(labels) > 2:
+        before = " and ".join(f"{x:g}" for x in list(labels)[:2])
+        return f"the label {label:g} is a third one, after {before}; there must be two"
+    last = 0
+    for pair in pairs[1:] if pairs and pairs[0].startswith(b"qid:") else pairs:
+        index, colon, value = pair.partition(b":")
+        if not colon or not index.lstrip(b"-").isdigit() or _number(value) is None:
+            return f"{_shown(pair)} is not index:value"
+        at = int(index)
+        if at < 1 or at > (width or LARGEST):
+            return f"the index {at} is not between 1 and {width or LARGEST}"
+        if at <= last:
+            return f"the index {at} comes after {last}; they must increase"
+        if not math.isfinite(float(value)):
+            return f"the value {_shown(value)} of index {at} is not finite"
+        last = at
+    return None
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "replace"))

@@ -1,0 +1,179 @@
+"""Handwritten words: images of letters, their labels, and the scores of a chain over them.
+
+    score(c) = sum_t letter(x_t)[c_t] + sum_t T[c_t, c_{t+1}]
+
+The file is an .npz with, for all letters of all words one after the other, `pixels` (letters, 16), the packed bits of
+16 x 8 binary images, and `labels` (letters,), 0 to 25 for a to z; for each word `word_lengths` and `folds`.
+"""
+
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+
+from ..errors import UserError
+from ..metrics import label_error, outputs, together
+from ..networks import MLP
+from ..oracles import Chains
+from ..types import Key, Params
+
+LETTERS = 26
+SHAPE = (16, 8)  # of an image
+PARTS = ("pixels", "labels", "word_lengths", "folds")
+
+
+@dataclass(frozen=True)
+class Words:
+    """n words, padded with zeros to the longest: pixels are 0/1, labels 0 to 25, folds 0 to 9."""
+
+    pixels: UInt8[np.ndarray, "n t p"]
+    labels: Int[np.ndarray, "n t"]
+    lengths: Int[np.ndarray, " n"]
+    folds: Int[np.ndarray, " n"]
+
+    @property
+    def oracle(self) -> Chains:
+        return Chains(self.labels.shape[1], LETTERS)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, part: slice | np.ndarray) -> "Words":
+        return Words(self.pixels[part], self.labels[part], self.lengths[part], self.folds[part])
+
+    def of(self, folds: Iterable[int]) -> "Words":
+        """The words of some folds; `of([0])` to train and `of(range(1, 10))` to test is the standard hard setting."""
+        inside = np.isin(self.folds, list(folds))
+        if not inside.any():
+            raise UserError(f"no word is in the folds {list(folds)}; there are {np.unique(self.folds).tolist()}.")
+        return self[inside]
+
+    def data(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """((pixels, lengths), y), the data of a problem whose inner map is `augmented_scores(ChainScores(...), ...)`.
+
+        y is `oracle.encode(labels, length)` as bytes: 0/1, with label 0 beyond the length.
+        """
+        n, t = self.labels.shape
+        y = np.zeros((n, self.oracle.size()), np.uint8)
+        word, at = np.arange(n)[:, None], np.arange(t)
+        y[word, at * LETTERS + self.labels] = 1
+        moves = self.labels[:, :-1] * LETTERS + self.labels[:, 1:]
+        y[word, t * LETTERS + at[:-1] * LETTERS**2 + moves] = 1
+        return (self.pixels, self.lengths), y
+
+    def text(self, labels: Int[np.ndarray, "n t"] | None = None) -> list[str]:
+        """The words as strings; of predicted labels if given."""
+        rows = self.labels if labels is None else labels
+        spell = lambda row: "".join(chr(ord("a") + int(label)) for label in row)
+        return [spell(row[:length]) for row, length in zip(rows, self.lengths, strict=True)]
+
+
+class ChainScores(eqx.Module):
+    """The model: w = {"letter": an MLP's, "pairs": T (26, 26)}; without `pairs` each letter stands for itself.
+
+    `hidden` () is a linear score of the pixels; (64,) a network with one hidden layer. Positions beyond the length of a
+    word are padded as `Chains` says.
+
+    >>> predict = ChainScores(Chains(3, 26), inputs=128)
+    >>> w = jax.eval_shape(predict.init, jax.random.key(0))
+    >>> jax.eval_shape(predict, w, (np.zeros((3, 128), np.uint8), np.array(2))).shape == (Chains(3, 26).size(),)
+    True
+    """
+
+    oracle: Chains
+    letter: MLP
+    pairs: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        oracle: Chains,
+        inputs: int = SHAPE[0] * SHAPE[1],
+        hidden: tuple[int, ...] = (),
+        pairs: bool = True,
+        activation: str = "elu",
+    ):
+        self.oracle, self.pairs = oracle, pairs
+        self.letter = MLP((inputs, *hidden, oracle.labels), activation)
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """A network's usual start, but zero for the last layer and the pairs: every word scores 0."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        *layers, last = self.letter.init(key, dtype)
+        last = jax.tree.map(jnp.zeros_like, last)
+        count = self.oracle.labels
+        return {"letter": [*layers, last]} | ({"pairs": jnp.zeros((count, count), dtype)} if self.pairs else {})
+
+    def __call__(self, w: Params, word: Any) -> Float[Array, " m"]:
+        pixels, length = word
+        pixels = jnp.asarray(pixels).astype(w["letter"][0]["W"].dtype)
+        unary = jax.vmap(lambda x: self.letter(w["letter"], x))(pixels)
+        steps, count = self.oracle.length - 1, self.oracle.labels
+        pairs = w["pairs"] if self.pairs else jnp.zeros((count, count), unary.dtype)
+        return self.oracle.pad(self.oracle.join(unary, jnp.broadcast_to(pairs, (steps, count, count))), length)
+
+
+def load_words(path: str | Path) -> Words:
+    """Read the words of an .npz file (see the head of this module), never unpickling."""
+    path = Path(path)
+    parts = _read(path)
+    pixels, labels, lengths, folds = (parts[name] for name in PARTS)
+    for name, array in parts.items():
+        if array.dtype.kind not in "iub":
+            raise UserError(f"{path}: the array {name} must hold whole numbers; it holds {array.dtype}.")
+        if array.ndim != (2 if name == "pixels" else 1):
+            raise UserError(
+                f"{path}: the array {name} has the shape {array.shape}, which has too few or too many axes."
+            )
+    if len(lengths) == 0 or lengths.min() < 1:
+        raise UserError(f"{path}: there must be a word, and every word needs a letter.")
+    if len(folds) != len(lengths):
+        raise UserError(f"{path}: there are {len(lengths)} words in word_lengths, but {len(folds)} in folds.")
+    total = int(lengths.sum(dtype=np.int64))
+    if not total == len(labels) == len(pixels):
+        raise UserError(
+            f"{path}: the words have {total} letters, but there are {len(labels)} labels and {len(pixels)} images."
+        )
+    if labels.min() < 0 or labels.max() >= LETTERS:
+        where = int(np.argmax((labels < 0) | (labels >= LETTERS)))
+        raise UserError(f"{path}: the label of letter {where} is {labels[where]}; labels are 0 to {LETTERS - 1}.")
+    if pixels.dtype != np.uint8 or pixels.shape[1] * 8 != SHAPE[0] * SHAPE[1]:
+        raise UserError(f"{path}: pixels must be {SHAPE[0]}x{SHAPE[1]} bits packed into 16 bytes of uint8 a letter.")
+    inside = np.arange(lengths.max())[None] < lengths[:, None]
+    images, padded = np.zeros((*inside.shape, SHAPE[0] * SHAPE[1]), np.uint8), np.zeros(inside.shape, int)
+    images[inside], padded[inside] = np.unpackbits(pixels, axis=1), labels
+    return Words(images, padded, lengths.astype(int), folds.astype(int))
+
+
+def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
+    """Metrics for `minimize` on unseen words: "letters", the share of wrong letters, and "words", of wrong words."""
+    x = (jnp.asarray(words.pixels), jnp.asarray(words.lengths))
+    inside = np.arange(words.labels.shape[1])[None] < words.lengths[:, None]
+
+    def evaluate(w: Params) -> dict[str, float]:
+        found = np.asarray(outputs(predict, predict.oracle, w, x, predict.oracle.decode))
+        wrong = ((found != words.labels) & inside).any(axis=1)
+        return {"letters": label_error(words.labels, found, words.lengths), "words": float(np.mean(wrong))}
+
+    return together(evaluate, ("letters", "words"))
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file.")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            names = archive.files
+            missing = [name for name in PARTS if name not in names]
+            if missing:
+                raise UserError(f"{path}: the array {missing[0]} is missing; there is {', '.join(names) or 'none'}.")
+            return {name: archive[name] for name in PARTS}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(f"{path}: this is no .npz archive of plain arrays ({reason}).") from error

@@ -1,0 +1,125 @@
+"""Runs of exact prox-linear on noisy data, for Proposition 2: one case for each problem and seed.
+
+y_i = phi(x_i; wbar) + sigma xi_i,     w_j the first iterate of the quadratic phase, by two radii
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..inners import residual
+from ..networks import MLP
+from ..outers import L2
+from ..problem import MeanOfLosses
+from ..solvers import minimize, prox_linear
+from ..theory import chi_mean, least_kappa, quadratic_phase, quadratic_radius
+from ..theory.proposition1 import FLOOR
+from .base import Row
+from .coverage import NOISES, standard
+from .sine import exact_path, near, orthogonal
+
+SINE, NETWORK = "sine map", "tanh network"
+RADII = ("measured", "Proposition 1")  # R_j of the run, and the bound on it
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One run of exact prox-linear on noisy data: F_t, the noise level F(wbar), and the phase by each radius."""
+
+    problem: str
+    noise: str
+    n: int
+    k: int
+    sigma: float
+    seed: int
+    values: list[float]
+    level: float
+    phases: dict[str, list]  # (start, radius)
+
+    def group(self) -> dict:
+        return {"problem": self.problem, "n": self.n, "k": self.k, "noise": self.noise}
+
+    def first(self, radius: str) -> float:
+        """F at the first iterate of the phase."""
+        return self.values[self.phases[radius][0]]
+
+    def ratio(self, radius: str) -> float:
+        """sigma E chi_k / R: about 1 where the noise level is the radius."""
+        return self.sigma * chi_mean(self.k) / self.phases[radius][1]
+
+    def row(self) -> Row:
+        found: Row = {"F(wbar)": self.level}
+        for radius in RADII:
+            reached = radius in self.phases
+            found |= {
+                f"{radius} R": self.phases[radius][1] if reached else None,
+                f"{radius} j": self.phases[radius][0] if reached else None,
+                f"{radius} F_j": self.first(radius) if reached else None,
+                f"{radius} sigma E chi / R": self.ratio(radius) if reached else None,
+            }
+        return {**self.group(), "sigma": self.sigma, "seed": self.seed, "steps": len(self.values) - 1, **found}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """F_t as a function of the noise, and Proposition 1's radius where the constants are known."""
+
+    solve: Callable[[np.ndarray], np.ndarray]
+    radius: float | None
+
+    def phases(self, values: np.ndarray) -> dict[str, list]:
+        found, phase = {}, quadratic_phase(values)
+        if phase is not None:
+            found["measured"] = [phase.start, phase.radius]
+        if self.radius is not None and values[-1] <= self.radius:
+            found["Proposition 1"] = [int(np.argmax(values <= self.radius)), self.radius]
+        return found
+
+
+def sweep(settings: Mapping[str, Any]) -> dict:
+    """Every noise and sigma; sigma E chi_k is the radius of the run without noise times the multiples."""
+    problem, n, k, (low, high, number) = (settings[name] for name in ("problem", "n", "k", "multiples"))
+    rng = np.random.default_rng([*settings["seed"], n, k])
+    task = (_sine if problem == SINE else _network)(n, k, rng, settings["steps"])
+    pilot = task.phases(task.solve(np.zeros((n, k))))
+    if "measured" not in pilot:
+        return {"trials": []}
+    trials = []
+    for noise in NOISES:
+        xi = standard(noise, n, k, rng)
+        for sigma in np.geomspace(low, high, int(number)) * pilot["measured"][1] / chi_mean(k):
+            values, level = task.solve(sigma * xi), float(sigma * np.linalg.norm(xi, axis=1).mean())
+            label = (problem, noise, n, k, float(sigma), settings["seed"][1])
+            trials.append(dataclasses.asdict(Trial(*label, values.tolist(), level, task.phases(values))))
+    return {"trials": trials}
+
+
+def _sine(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
+    """The exact method with kappa = L l / sqrt n, on a map with known constants."""
+    known = orthogonal(n, k, rng)
+    wbar = rng.normal(size=known.A.shape[-1])
+    w, kappa = near(wbar, 10.0, rng), least_kappa(n, known.smoothness, 1.0)
+    clean = known.target(wbar)
+    return Task(
+        lambda xi: exact_path(known.problem(clean + xi, L2()), w, kappa, steps).values,
+        quadratic_radius(n, known.smoothness, 1.0, 1.0, known.least_singular),
+    )
+
+
+def _network(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
+    """The same on a wide tanh network, whose constants are not known: kappa is adaptive."""
+    predict = MLP((16, 512, k))
+    wbar, w = (predict.init(jax.random.key(int(seed))) for seed in rng.integers(0, 2**31, 2))
+    x = rng.normal(size=(n, 16))
+    clean = np.asarray(jax.vmap(lambda row: predict(wbar, row))(jnp.asarray(x)))
+
+    def solve(xi: np.ndarray) -> np.ndarray:
+        problem = MeanOfLosses(residual(predict), L2(), (x, clean + xi))
+        stop = lambda _, record: record["value"] <= FLOOR
+        return minimize(problem, w, prox_linear(tol=1e-14), steps=steps, stop=stop).history["value"]
+
+    return Task(solve, None)

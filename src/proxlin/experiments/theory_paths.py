@@ -1,0 +1,181 @@
+"""The paths of exact prox-linear that Proposition 1 is checked on, one case for each start.
+
+kappa = L l / sqrt n   and   kappa = L l,   from the same start
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ..inners import residual
+from ..networks import MLP
+from ..outers import L1, L2, AbstractOuter, LInf, Quantile
+from ..problem import MeanOfLosses
+from ..theory import least_singular, least_singular_matrix_free, next_gap, quadratic_radius, segment_smoothness
+from ..theory.proposition1 import FLOOR
+from ..types import Params
+from .base import Row
+from .sine import Path, aligned, as_printed, attained, exact_path, near, orthogonal
+
+OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.3)}
+MAPS = {"sine, A across B": orthogonal, "sine, A along B": aligned}
+NETWORK = "tanh network"
+SMALL, LARGE = "L l / sqrt n", "L l"
+RULES = {SMALL: 0.5, LARGE: 0.0}  # kappa = L l / n^power
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One path of exact prox-linear with the constants that Proposition 1 asks for; `known`: exact or local."""
+
+    name: str
+    outer: str
+    rule: str
+    start: int
+    known: str
+    n: int
+    k: int
+    smoothness: float
+    least_singular: float
+    path: Path
+
+    def label(self) -> Row:
+        return {"problem": self.name, "f": self.outer, "kappa": self.rule, "start": self.start}
+
+    def plain(self) -> dict:
+        """What a worker sends back."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "path": {"values": self.path.values.tolist(), "gaps": self.path.gaps.tolist()}}
+
+    def radius(self, rule: str) -> float:
+        f = OUTERS[self.outer]
+        l, sharpness = float(f.lipschitz(self.k)), f.sharpness(self.k)
+        kappa = self.smoothness * l / self.n ** RULES[rule]
+        return quadratic_radius(self.n, self.smoothness, l, sharpness, self.least_singular, kappa)
+
+    def bounds(self) -> np.ndarray:
+        """Proposition 1's bound on F_{t+1}."""
+        return np.asarray([next_gap(value, self.radius(self.rule)) for value in self.path.values[:-1]])
+
+    def breaks(self, bounds: np.ndarray) -> np.ndarray:
+        """Where F_{t+1} is above a bound by more than the certified gap of the subproblem and round-off."""
+        return self.path.values[1:] > bounds + self.path.gaps + FLOOR
+
+    def row(self) -> Row:
+        F, R, bounds = self.path.values, self.radius(self.rule), self.bounds()
+        before = F[:-1] >= R
+        gains = (F[:-1] - F[1:])[before] / (R / 2)
+        seen = ~before & (bounds > 10 * FLOOR)  # a ratio of numbers, not of round-off
+        shares = F[1:][seen] / bounds[seen]
+        sharper = F[:-1] ** 2 / (2 * self.radius(SMALL))  # within R(kappa) it holds for each kappa: docs/theory.md
+        return {
+            **self.label(),
+            "constants": self.known,
+            "L": self.smoothness,
+            "sigma_min": self.least_singular,
+            "R": R,
+            "F_0": F[0],
+            "F_last": F[-1],
+            "steps": len(F) - 1,
+            "steps before R": int(before.sum()),
+            "least gain / (R/2)": float(gains.min()) if len(gains) else None,
+            "most F_next / (F^2/2R)": float(shares.max()) if len(shares) else None,
+            "bounds broken": int(self.breaks(bounds).sum()),
+            "n^1.5 rate broken after R": int(self.breaks(sharper)[~before].sum()),
+        }
+
+    def steps(self) -> list[Row]:
+        F, bounds = self.path.values, self.bounds()
+        phases = np.where(self.radius(self.rule) <= F, "decrease", "quadratic")
+        columns = {"phase": phases[:-1], "F": F[:-1], "F_next": F[1:], "bound": bounds, "gap": self.path.gaps}
+        rows = zip(*(each.tolist() for each in columns.values()), strict=True)
+        return [{**self.label(), "t": t, **dict(zip(columns, row, strict=True))} for t, row in enumerate(rows)]
+
+
+def sine_paths(settings: Mapping[str, Any]) -> dict:
+    """Exact prox-linear with both kappa on a sine map, from one start."""
+    at, outer, n, k = list(MAPS).index(settings["map"]), settings["outer"], settings["n"], settings["k"]
+    known = MAPS[settings["map"]](n, k, np.random.default_rng([settings["seed"], at]))
+    rng = np.random.default_rng([settings["seed"], at, list(OUTERS).index(outer), settings["start"]])
+    wbar = rng.normal(size=known.A.shape[-1])
+    w = near(wbar, float(np.exp(rng.uniform(*np.log(settings["distance"])))), rng)
+    problem = known.problem(known.target(wbar), OUTERS[outer])
+    runs = []
+    for rule, power in RULES.items():
+        kappa = known.smoothness * float(OUTERS[outer].lipschitz(k)) / n**power
+        path = exact_path(problem, w, kappa, settings["steps"])
+        label = (settings["map"], outer, rule, settings["start"])
+        runs.append(Run(*label, "exact", n, k, known.smoothness, known.least_singular, path).plain())
+    return {"runs": runs}
+
+
+def network_paths(settings: Mapping[str, Any]) -> dict:
+    """The same on a wide tanh network that can fit its targets; its least singular values, dense and matrix-free."""
+    n, k, inputs, width = settings["network"]
+    rng = np.random.default_rng(settings["seed"])
+    predict = MLP((inputs, width, k))
+    data = rng.normal(size=(n, inputs)), rng.normal(size=(n, k))
+    problem, runs, rows = MeanOfLosses(residual(predict), OUTERS["l2"], data), [], []
+    w = predict.init(jax.random.fold_in(jax.random.key(settings["seed"]), settings["start"]))
+    for rule, power in RULES.items():
+        path, smoothness = local_path(problem, w, power, settings["steps"])
+        values = [least_singular(problem, each) for each in path.iterates]
+        run = Run(NETWORK, "l2", rule, settings["start"], "local", n, k, smoothness, min(values), path)
+        runs.append(run.plain())
+        for t in (0, len(values) - 1):
+            ritz = least_singular_matrix_free(problem, path.iterates[t])
+            found = {"dense": values[t], "matrix-free": ritz.value, "relative error": ritz.value / values[t] - 1}
+            rows.append({**run.label(), "t": t, **found, "nk": n * k, "Lanczos steps": ritz.steps})
+    return {"runs": runs, "singular": rows}
+
+
+def local_path(problem: MeanOfLosses, w: Params, power: float, steps: int) -> tuple[Path, float]:
+    """A path with kappa = L / n^power (l = 1) whose own segments are no rougher than L: L grows until that is so."""
+    value, v = problem.value_and_subgradient(w)
+    polyak = optax.tree.add_scale(w, -value / optax.tree.vdot(v, v), v)
+    smoothness = segment_smoothness(problem, w, polyak)
+    while True:
+        path = exact_path(problem, w, smoothness / len(problem) ** power, steps)
+        pairs = zip(path.iterates[:-1], path.iterates[1:], strict=True)
+        seen = max(segment_smoothness(problem, a, b) for a, b in pairs)
+        if seen <= smoothness:
+            return path, smoothness
+        smoothness = 1.1 * seen
+
+
+def as_printed_step(settings: Mapping[str, Any]) -> dict:
+    """One step with kappa = L l from F = (sharpness sigma_min)^2 / (L l n^{3/2}), the radius printed beside it."""
+    n = settings["n"]
+    known, w, y = as_printed(n, settings["k"], np.random.default_rng(settings["seed"]))
+    path = exact_path(known.problem(y, OUTERS["l2"]), jnp.asarray(w), known.smoothness, 1)
+    radius = quadratic_radius(n, known.smoothness, 1.0, 1.0, known.least_singular)
+    F, F_next = path.values.tolist()
+    return {
+        "n": n,
+        "kappa": known.smoothness,
+        "radius printed": radius,
+        "F": F,
+        "F_next printed": F**2 / (2 * radius),
+        "F_next": F_next,
+        "F_next / F": F_next / F,
+        "1 - 1/sqrt n": 1 - n**-0.5,
+        "gap": float(path.gaps[0]),
+    }
+
+
+def attained_steps(settings: Mapping[str, Any]) -> dict:
+    """The steps for which Proposition 1 with kappa = L l / sqrt n is an equality, in both phases."""
+    n, rows = settings["n"], []
+    radius = quadratic_radius(n, 1.0, 1.0, 1.0, 1.0)
+    for times in (5.0, 0.5):
+        F, F_next = exact_path(*attained(n, times * radius), n**-0.5, 1).values.tolist()
+        bound = next_gap(F, radius)
+        rows.append(
+            {"n": n, "F / R": times, "F": F, "F_next": F_next, "bound": bound, "F_next / bound": F_next / bound}
+        )
+    return {"steps": rows}

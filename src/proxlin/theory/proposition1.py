@@ -1,0 +1,90 @@
+"""Proposition 1: exact prox-linear gains R/2 at each step until F - F* <= R, and converges quadratically from then on.
+
+R = (sharpness least_singular)^2 / (kappa n^2),  kappa >= L l / sqrt n
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from ..types import Scalar
+from .arguments import count, positive
+
+FLOOR = 1e-13  # below it F is round-off of float64 and of subproblems solved to 100 eps
+
+
+def least_kappa(n: int, smoothness: Scalar, lipschitz: Scalar) -> float:
+    """L l / sqrt n, the least proximal weight of Proposition 1: the mean of n losses is (l / sqrt n)-Lipschitz."""
+    n = count(n, "n")
+    return positive(smoothness, "smoothness", zero=True) * positive(lipschitz, "lipschitz") / math.sqrt(n)
+
+
+def quadratic_radius(
+    n: int,
+    smoothness: Scalar,
+    lipschitz: Scalar,
+    sharpness: Scalar,
+    least_singular: Scalar,
+    kappa: Scalar | None = None,
+) -> float:
+    """R = (sharpness * least_singular)^2 / (kappa n^2): where the quadratic phase of exact prox-linear starts.
+
+    kappa = L l / sqrt n (None) gives (sharpness least_singular)^2 / (L l n^{3/2}); kappa = L l gives n^2 in place of
+    n^{3/2} (the paper names the second kappa and the first radius). Before it each step gains at least R/2.
+
+    >>> quadratic_radius(4, smoothness=1.0, lipschitz=1.0, sharpness=1.0, least_singular=2.0)
+    0.5
+    >>> quadratic_radius(4, smoothness=1.0, lipschitz=1.0, sharpness=1.0, least_singular=2.0, kappa=1.0)
+    0.25
+    """
+    least = least_kappa(n, smoothness, lipschitz)
+    weight = least if kappa is None else positive(kappa, "kappa")
+    if weight < least * (1 - 1e-12):  # round-off of L l / sqrt n computed elsewhere
+        raise ValueError(f"Proposition 1 needs kappa >= L l / sqrt n = {least:.6g}; it is {weight:.6g}.")
+    if float(sharpness) == 0:
+        raise ValueError("Proposition 1 needs a sharp outer function, such as px.L2() or px.L1(); its sharpness is 0.")
+    top = positive(sharpness, "sharpness") * positive(least_singular, "least_singular") / n
+    return math.inf if weight == 0 else top**2 / weight
+
+
+def next_gap(gap: Scalar, radius: Scalar) -> float:
+    """min over s in [0, 1] of (1 - s) gap + s^2 gap^2 / (2 R), Proposition 1's bound on the next gap F_{t+1} - F*.
+
+    >>> next_gap(3.0, radius=1.0), next_gap(0.5, radius=1.0)
+    (2.5, 0.125)
+    """
+    gap, radius = float(gap), float(radius)
+    return gap - radius / 2 if gap >= radius else gap**2 / (2 * radius)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """The quadratic phase of a run: its first iterate, and the radius R that holds from there on."""
+
+    start: int
+    radius: float
+
+
+def quadratic_phase(values: Any, floor: float = FLOOR) -> Phase | None:
+    """R_j = min over t >= j of F_t^2 / (2 F_{t+1}); the phase starts at the first j with F_j <= R_j.
+
+    `values` are F_t - min F of a run. None if it did not come down to `floor`: what follows the last iterate is
+    unknown. A ratio whose F_{t+1} is below the floor is round-off; it only counts, as at least F_t^2 / (2 floor),
+    where there is no other.
+
+    >>> quadratic_phase([4.0, 3.0, 1.0, 0.25, 0.03125, 0.0005, 1e-7, 1e-15])
+    Phase(start=3, radius=0.9765625)
+    """
+    gaps = np.asarray(values, float)
+    if gaps.ndim != 1 or len(gaps) < 2 or not np.isfinite(gaps).all():
+        raise ValueError("quadratic_phase needs the finite values of F along a run, at least two of them.")
+    end = np.flatnonzero(gaps <= floor)
+    if not len(end) or end[0] == 0:
+        return None
+    gaps = gaps[: end[0]]  # those above the floor; what comes after them is round-off
+    ratios = gaps[:-1] ** 2 / (2 * gaps[1:])
+    radii = np.append(np.minimum.accumulate(ratios[::-1])[::-1], gaps[-1] ** 2 / (2 * floor))
+    inside = np.flatnonzero(gaps <= radii)
+    return Phase(int(inside[0]), float(radii[inside[0]])) if len(inside) else None
