@@ -4,13 +4,14 @@ This file stands at the root because the examples in src/ need it too.
 """
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The tests compile much and run little: what LLVM does last is left out. bench/ measures what users get.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers on two cores: one compute thread each
     os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
-    for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    for pool in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(pool, "1")
 
 import jax
@@ -22,3 +23,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Every annotation of the package is checked at run time, in shape and type. Must come before its first import.
 install_import_hook("proxlin", "beartype.beartype")
+
+# A compiled program takes several memory maps, of which Linux gives a process 65,530: beyond them JAX crashes.
+MAPS, FILES = 20_000, Path("/proc/self/maps")
+
+
+def pytest_runtest_teardown(item, nextitem) -> None:
+    last = nextitem is None or item.path != nextitem.path
+    if last and FILES.exists() and FILES.read_bytes().count(b"\n") > MAPS:
+        jax.clear_caches()

@@ -101,7 +101,7 @@ def case_row(repeats: int) -> dict:
 
 def workers_row(minutes: float) -> dict:
     """The same sweep on one worker and then on two, both in folders of their own."""
-    cells = max(1, round(minutes * 60 / 45))  # a cell takes about 45 s of one core
+    cells = max(1, round(minutes * 60 / 28))  # a cell takes about 28 s of one core
     ratios = ", ".join(f"{10 ** (5 + 2 * i / cells):.6g}" for i in range(cells))
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:

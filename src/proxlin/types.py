@@ -36,7 +36,8 @@ def is_concrete(x: Any) -> bool:
 def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> Array:
     """x as an array leaf (so that two settings share one compilation), checked to be finite and at least low.
 
-    >>> float(number(0.5, "step", low=0.0, open=True))
+    >>> x = number(0.5, "step", low=0.0, open=True)
+    >>> float(jax.jit(lambda: number(x, "step", low=0.0))())  # from outside a trace
     0.5
     """
     if not eqx.is_array(x) and not isinstance(x, np.ndarray | np.number | int | float):
@@ -44,6 +45,6 @@ def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> 
     dtype = jnp.result_type(x) if eqx.is_inexact_array(x) else jnp.result_type(float)
     if np.ndim(x) or jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
         raise ValueError(f"{name} must be one real number; it is of shape {np.shape(x)} and {jnp.result_type(x)}.")
-    if is_concrete(x) and not (low < x < math.inf or (x == low and not open)):
+    if is_concrete(x) and not (low < float(x) < math.inf or (float(x) == low and not open)):  # float: not staged
         raise ValueError(f"{name} must be {'above' if open else 'at least'} {low:g} and finite; it is {x}.")
     return jnp.asarray(x, dtype)  # with a dtype of its own: a weak one would be traced apart

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import proxlin as px
+from proxlin.metrics import exact_share
 from proxlin.oracles import Chains, MonotonePaths
 from proxlin.outers.structured import EntropyHinge, SimplexSmoothing, StructuredHinge, project_sorted
 
@@ -216,3 +218,17 @@ def test_wrong_use_is_a_sentence():
     for bad in (0, 2.5, True):
         with pytest.raises(ValueError, match="must be an integer of at least 1"):
             StructuredHinge(oracle, bad)
+
+
+def test_the_report_of_how_often_top_was_enough():
+    oracle = MonotonePaths(3, 3)
+    x = np.random.default_rng(4).normal(size=(12, 9))
+    y = np.asarray(jax.jit(jax.vmap(oracle.argmax))(x[::-1]))
+    problem = px.MeanOfLosses(px.augmented_scores(lambda w, x: w * x, oracle), StructuredHinge(oracle, 2), (x, y))
+    w = jnp.asarray(1.0)
+    smooth = problem.smooth(0.5)
+    assert isinstance(smooth.outer, SimplexSmoothing)
+    each = [smoothed(oracle, np.asarray(u), 0.5)[2] <= 2 for u in problem.stack(w)]
+    assert exact_share(smooth, w) == pytest.approx(np.mean(each)) and 0 < np.mean(each) < 1
+    with pytest.raises(TypeError, match="exact_share needs a problem with StructuredHinge, smoothed"):
+        exact_share(problem, w)

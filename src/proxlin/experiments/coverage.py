@@ -3,7 +3,6 @@
 F(wbar) / sigma = (1/n) sum_i |xi_i|  in  [low, high]  with probability at least 1 - delta
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,19 +60,26 @@ def standard(noise: str, n: int, k: int, rng: np.random.Generator) -> np.ndarray
     return rng.normal(size=(n, k)) if noise == "gaussian" else rng.laplace(scale=0.5**0.5, size=(n, k))
 
 
+def margins(cells: list[Row], noise: str, window: str) -> list[tuple[float, float, float]]:
+    """Coverage - (1 - delta) in each cell where the window exists, with Clopper-Pearson's interval at 95 % over all."""
+    judged = [row for row in cells if row["noise"] == noise and row[f"{window} inside"] is not None]
+    found = []
+    for row in judged:
+        inside, draws, delta = int(row[f"{window} inside"] or 0), int(row["draws"] or 0), float(row["delta"] or 0)
+        low, high = binomial_interval(inside, draws, 1 - 0.05 / len(judged))
+        found.append((inside / draws - (1 - delta), low - (1 - delta), high - (1 - delta)))
+    return found
+
+
 def verdict_window(cells: list[Row]) -> Verdict:
     """Not reproduced if in some cell the coverage is below 1 - delta with confidence 1 - 0.05 / cells."""
-    judged = [row for row in cells if row["noise"] == "gaussian" and row["paper inside"] is not None]
-    worst, failed = (math.inf, 0.0, 0.0), 0
-    for row in judged:
-        inside, draws, delta = int(row["paper inside"] or 0), int(row["draws"] or 0), float(row["delta"] or 0)
-        low, high = (x - (1 - delta) for x in binomial_interval(inside, draws, 1 - 0.05 / len(judged)))
-        failed += high < 0
-        worst = min(worst, (inside / draws - (1 - delta), low, high))
+    found = margins(cells, "gaussian", "paper")
+    failed = sum(high < 0 for _, _, high in found)
+    worst = min(found)
     return Verdict(
         "C3",
         "not reproduced" if failed else "reproduced",
-        f"the window of the appendix, {len(judged)} cells (n, k, delta) with k >= 4 log(2n/delta): the least coverage "
+        f"the window of the appendix, {len(found)} cells (n, k, delta) with k >= 4 log(2n/delta): the least coverage "
         f"minus (1 - delta) is {worst[0]:+.4f}, and {failed} cells are below 0",
         f"Clopper-Pearson, 95 % over all cells: [{worst[1]:+.4f}, {worst[2]:+.4f}]",
     )

@@ -26,7 +26,9 @@ from .base import Case
 from .store import content_key
 
 ATTEMPTS = 3  # a worker that dies (out of memory, killed) has its case run again, but not for ever
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+# One thread a worker: NPROC is the size of XLA's pool, whose threads hand small kernels to each other; the flag keeps
+# matrix products on the thread that runs the program.
+ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,8 @@ def case_key(case: Case) -> str:
 
 def prepare() -> None:
     """Make this process a worker: one XLA thread, which has to be said before JAX is imported, and 64-bit numbers."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if ONE_THREAD not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {ONE_THREAD}".strip()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    given, flag = os.environ.get("XLA_FLAGS", ""), ONE_THREAD["XLA_FLAGS"]
+    os.environ.update(ONE_THREAD | {"XLA_FLAGS": given if flag in given else f"{given} {flag}".strip()})
     use_64_bits()
 
 
@@ -210,9 +210,7 @@ class Dask:
 
 
 def _local_cluster(distributed: Any, workers: int) -> Any:
-    require("dask", "cluster").config.set(
-        {"distributed.nanny.pre-spawn-environ": {"XLA_FLAGS": ONE_THREAD, "OMP_NUM_THREADS": "1"}}
-    )
+    require("dask", "cluster").config.set({"distributed.nanny.pre-spawn-environ": ONE_THREAD})
     return distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=40
     )
