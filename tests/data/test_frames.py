@@ -1,0 +1,86 @@
+"""Tables: the same columns from every format, the rule for numbers and texts, and sentences for what is wrong."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from proxlin.data.frames import read_frame
+from proxlin.errors import UserError
+
+TEXTS = {
+    "table.csv": "x,kind,y\n1.5,a,2\n,b,3\n-2e3,,4\n",
+    "table.tsv": "x\tkind\ty\n1.5\ta\t2\nNA\tb\t3\n-2e3\t\t4\n",
+    "semicolon.csv": '\ufeff"x" ; "kind";y\r\n1.5;"a";2\r\n;b;3\r\n-2e3;?;4\r\n',
+    "table.arff": "% a comment\n@RELATION r\n@attribute 'x' real\n@attribute kind {a, b}\n@attribute y integer\n"
+    "\n@DATA\n1.5,'a',2\n% another\n?,b,3\n-2e3,?,4\n",
+}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "table.parquet"])
+def test_every_format_gives_the_same_columns(tmp_path, name):
+    path = tmp_path / name
+    if name in TEXTS:
+        path.write_bytes(TEXTS[name].encode())
+    else:
+        columns = {"x": [1.5, None, -2e3], "kind": ["a", "b", None], "y": [2, 3, 4]}
+        pyarrow.parquet.write_table(pa.table(columns), path)
+    frame = read_frame(path)
+    assert frame.names == ("x", "kind", "y") and len(frame) == 3
+    np.testing.assert_array_equal(frame["x"].cells, [1.5, np.nan, -2e3])
+    assert frame["kind"].cells.tolist() == ["a", "b", None] and not frame["kind"].numeric
+    np.testing.assert_array_equal(frame["y"].cells, [2, 3, 4])
+    assert [column.missing.sum() for column in frame.columns] == [1, 1, 0]
+    assert frame.rows(np.array([2, 0]))["y"].cells.tolist() == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("t.csv", "x,y\n1,2\ntwo,3\n4,5\n", r"row 2, column 'x': 'two' is not a finite number, as the other cells are"),
+        ("t.csv", "x,y\n1,2\ninf,3\n4,5\n", r"row 2, column 'x': 'inf' is not a finite number"),
+        ("t.csv", "x,x\n1,2\n", "there are two columns named 'x'"),
+        ("t.csv", "1,2\n3,4\n", "its first line holds numbers"),
+        ("t.csv", "", "has no header line"),
+        ("t.csv", "x,y\n", "has a header and no rows"),
+        ("t.csv", "x,y\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
+        ("t.csv", b"x,y\n\xff\xfe,2\n", "UTF-?8"),
+        ("t.arff", "hello", "is not an ARFF file"),
+        ("t.arff", "@attribute x real\n@data\n", "has no rows after @data"),
+        ("t.arff", "@attribute x real\n@data\n{0 1}\n", "is a sparse ARFF file"),
+        ("t.parquet", "hello", "is not a Parquet file"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(tmp_path, name, text, sentence):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=sentence):
+        read_frame(path)
+
+
+def test_a_name_that_is_not_there(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("height,weight\n1,2\n")
+    with pytest.raises(UserError, match=r"has no column 'hieght'; did you mean 'height'\?$"):
+        read_frame(path)["hieght"]
+    with pytest.raises(UserError, match="there is no such file"):
+        read_frame(tmp_path / "none.csv")
+
+
+def test_a_file_too_large_for_the_memory(tmp_path):
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # sparse: takes no room
+    with pytest.raises(UserError, match=r"needs about 5120.0 GiB of memory to be read, and .* GiB are free"):
+        read_frame(path)
+
+
+def test_half_of_the_cells_decide(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n1,x,\n2,1,\nx,y,\n")
+    with pytest.raises(UserError, match="row 3, column 'a'"):
+        read_frame(path)
+    path.write_text("a,b,c\n1,x,\ny,1,\n")
+    frame = read_frame(path)
+    assert not frame["a"].numeric and not frame["b"].numeric  # half is not over half
+    assert frame["c"].missing.all()
