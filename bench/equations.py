@@ -233,7 +233,7 @@ def full_batch(repeats: int) -> list[dict]:
 # ---------------------------------------------------------------------------------------------------------- memory
 
 TRAIN = """
-import jax, numpy as np, resource
+import jax, numpy as np, re
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp, proxlin as px
 from proxlin.data.equations import equations
@@ -245,7 +245,7 @@ del data
 for solver, steps in ((px.prox_linear(1.0), 3), (px.subgradient_descent(1.0), 3), (px.sgd(1.0, 768), 100),
                       (px.stochastic_gauss_newton(1.0, 512, 256, "svrg", 50), 100)):
     assert np.isfinite(px.minimize(problem, w, solver, steps=steps).value)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 2**20)  # ru_maxrss is the parent's
 """
 
 
