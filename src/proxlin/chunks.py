@@ -11,14 +11,17 @@ from jaxtyping import Array, PyTree
 BUDGET = 256 * 2**20  # bytes of intermediate values of one chunk; a few of them live at once in a VJP
 
 
-def chunk_size(function: Callable, rows: PyTree, n: int) -> int:
-    """How many of n rows go at once, from the size of what function(row) computes on its way (shapes alone)."""
+def chunk_size(function: Callable, rows: PyTree, n: int, budget: int | None = None) -> int:
+    """How many of n rows go at once, from the size of what function(row) computes on its way (shapes alone).
+
+    `budget`: the bytes of a chunk, `BUDGET` if None.
+    """
     if n <= 8:
         return n
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows)
     closed = jax.make_jaxpr(function)(row)
     size = max(1, _bytes_that_depend(closed.jaxpr, set(closed.jaxpr.invars)))
-    count = -(-n // max(1, BUDGET // size))
+    count = -(-n // max(1, (budget or BUDGET) // size))
     return -(-n // count)
 
 

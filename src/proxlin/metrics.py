@@ -23,6 +23,7 @@ from .outers.structured import SimplexSmoothing
 from .problem import AbstractProblem
 from .types import Params
 
+CACHE = 4 * 2**20  # bytes of a chunk of `outputs`, which then stays in the cache: 3 to 5 times as fast on maps
 TIE = 1e-9  # scores this close, relative to the largest reward of the map, are one score: sums round differently
 
 Outputs = Num[Array | np.ndarray, "n m"]
@@ -204,7 +205,7 @@ def _outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read:
     n = jax.tree.leaves(x)[0].shape[0]
     best = lambda x: oracle.argmax(predict(w, x))
     one = best if read is None else lambda x: read(best(x))
-    return map_rows(jax.vmap(one), x, n, chunk_size(one, x, n))
+    return map_rows(jax.vmap(one), x, n, chunk_size(one, x, n, CACHE))
 
 
 @eqx.filter_jit

@@ -96,9 +96,10 @@ class CNN(eqx.Module):
         keys = jax.random.split(key, len(depths))
         side = 2 ** len(self.channels)
         features = (self.shape[0] // side) * (self.shape[1] // side) * depths[-1]
-        stages = [
+        stages = [  # drawn flat: the same numbers, but XLA takes seconds to compile a draw of four axes
             {
-                "W": jax.random.normal(k, (3, 3, a, b), dtype) / jnp.sqrt(jnp.asarray(9 * a, dtype)),
+                "W": jax.random.normal(k, (9 * a * b,), dtype).reshape(3, 3, a, b)
+                / jnp.sqrt(jnp.asarray(9 * a, dtype)),
                 "b": jnp.zeros(b, dtype),
             }
             for k, a, b in zip(keys, depths[:-1], depths[1:], strict=False)

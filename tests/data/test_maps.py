@@ -386,5 +386,5 @@ def test_outputs_are_the_argmax_in_chunks(monkeypatch):
     x = np.random.default_rng(0).normal(size=(23, 9))
     expected = np.stack([all_paths(3, 3)[i] for i in np.argmax(x @ all_paths(3, 3).T, axis=1)])
     np.testing.assert_array_equal(outputs(lambda w, x: w * x, oracle, jnp.asarray(2.0), x), expected)
-    monkeypatch.setattr("proxlin.chunks.BUDGET", 2000)
+    monkeypatch.setattr("proxlin.metrics.CACHE", 2000)
     np.testing.assert_array_equal(outputs(lambda w, x: 1.0 * w * x, oracle, jnp.asarray(2.0), x), expected)

@@ -258,12 +258,15 @@ def read_array(path: Path, check: bool) -> np.ndarray:
 def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
     """Metrics for `minimize` on unseen maps, means over them, in cells and in units of reward (see OptimalPaths).
 
-    "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward lost.
+    "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward lost. All are
+    inf where scores are nan, which leaves no best path.
     """
     optimal, tiles = maps.optimal(), jnp.asarray(maps.tiles())
 
     def evaluate(w: Params) -> dict[str, float]:
         y = np.asarray(outputs(predict, maps.oracle, w, tiles))
+        if not y.any(axis=1).all():
+            return dict.fromkeys(METRICS, np.inf)
         each = (hamming(maps.oracle, maps.paths, y), optimal.nearest(y), optimal.regret(y))
         return {name: float(np.mean(values)) for name, values in zip(METRICS, each, strict=True)}
 

@@ -4,6 +4,7 @@
 
 The file is an .npz with, for all letters of all words one after the other, `pixels` (letters, 16), the packed bits of
 16 x 8 binary images, and `labels` (letters,), 0 to 25 for a to z; for each word `word_lengths` and `folds`.
+`words_named` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
 """
 
 import zipfile
@@ -23,10 +24,13 @@ from ..metrics import label_error, outputs, together
 from ..networks import MLP
 from ..oracles import Chains
 from ..types import Key, Params
+from .cache import data_folder
 
 LETTERS = 26
 SHAPE = (16, 8)  # of an image
 PARTS = ("pixels", "labels", "word_lengths", "folds")
+FILE = "sequences/ocr_letters.npz"  # below PROXLIN_DATA
+REAL, SYNTHETIC = "ocr_letters", "synthetic"
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,56 @@ def load_words(path: str | Path) -> Words:
     images, padded = np.zeros((*inside.shape, SHAPE[0] * SHAPE[1]), np.uint8), np.zeros(inside.shape, int)
     images[inside], padded[inside] = np.unpackbits(pixels, axis=1), labels
     return Words(images, padded, lengths.astype(int), folds.astype(int))
+
+
+def words_there(say: Callable[[str], Any] = print) -> str:
+    """The name of the words to use: the real ones where PROXLIN_DATA has them, else `say` is told and they are made."""
+    folder = data_folder()
+    if folder is not None and (folder / FILE).exists():
+        return REAL
+    say(f"words: there is no {FILE} in PROXLIN_DATA, so synthetic words are used, which say little about real ones.")
+    return SYNTHETIC
+
+
+def words_named(name: str) -> Words:
+    """The words of a name that `words_there` gave."""
+    if name == SYNTHETIC:
+        return synthetic_words()
+    folder = data_folder()
+    if name != REAL or folder is None:
+        raise UserError(f"there are no words {name}; take {SYNTHETIC}, or {REAL} with PROXLIN_DATA set.")
+    return load_words(folder / FILE)
+
+
+def synthetic_words(count: int = 4000, seed: int = 0, flips: float = 0.2) -> Words:
+    """Words of a random language in a random script: 26 glyphs, each letter followed by one of five most of the time.
+
+    An image is its glyph moved by up to a pixel each way, with a share of its pixels flipped.
+    """
+    rng = np.random.default_rng([seed, 26])
+    glyphs = _glyphs(rng)
+    follow = np.full((LETTERS, LETTERS), 0.1 / LETTERS)
+    for row in follow:
+        row[rng.permutation(LETTERS)[:5]] += 0.9 / 5
+    lengths, longest = rng.integers(3, 10, count), 9
+    labels = np.zeros((count, longest), int)
+    labels[:, 0] = rng.integers(0, LETTERS, count)
+    for t in range(1, longest):
+        labels[:, t] = (rng.random((count, 1)) > follow[labels[:, t - 1]].cumsum(1)[:, :-1]).sum(1)
+    moves = rng.integers(-1, 2, (2, count, longest))
+    rows, cols = np.arange(SHAPE[0])[:, None], np.arange(SHAPE[1])
+    at = (rows - moves[0][..., None, None]) % SHAPE[0], (cols - moves[1][..., None, None]) % SHAPE[1]
+    images = glyphs[labels[..., None, None], at[0], at[1]] ^ (rng.random((count, longest, *SHAPE)) < flips)
+    inside = np.arange(longest)[None] < lengths[:, None]
+    pixels = (images.reshape(count, longest, -1) & inside[..., None]).astype(np.uint8)
+    return Words(pixels, np.where(inside, labels, 0), lengths, rng.integers(0, 10, count))
+
+
+def _glyphs(rng: np.random.Generator) -> np.ndarray:
+    """26 blobs: white noise averaged over 3 x 3 pixels, above its median."""
+    noise = rng.normal(size=(LETTERS, SHAPE[0] + 2, SHAPE[1] + 2))
+    smooth = np.lib.stride_tricks.sliding_window_view(noise, (3, 3), (1, 2)).mean((-1, -2))
+    return smooth > np.median(smooth, axis=(1, 2), keepdims=True)
 
 
 def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:

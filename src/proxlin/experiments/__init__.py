@@ -14,8 +14,10 @@ from .base import Experiment, registered
 MODULES: dict[str, tuple[str, ...]] = {
     "equations": ("fig5",),
     "illustration": ("fig1",),
+    "planning": ("fig3", "fig4"),
     "regression": ("fig2",),
     "theory": ("prop1", "prop2"),
+    "words": ("words",),
 }
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from ..cost import Cost
 from ..data.regression import Teacher
@@ -20,21 +18,12 @@ from ..inners import residual
 from ..networks import MLP
 from ..outers import L2
 from ..problem import MeanOfLosses
+from ..schedules import Power
 from ..search import Choice, Lattice
 from ..solvers import AbstractSolver, Averaged, follow, pli, sgd
 
 MARKS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)  # passes at which runs are judged
 HALF = 10**0.5  # half a decade
-
-
-class Power(eqx.Module):
-    """s (t + 1)^-decay: the three schedules of the paper, decay 0, 1/2 and 1, in one compilation."""
-
-    s: Array
-    decay: Array
-
-    def __call__(self, t: Any) -> Array:
-        return self.s * (jnp.asarray(t, self.s.dtype) + 1) ** -self.decay
 
 
 def power_step(setting: Mapping[str, Any], steps: float) -> Power:

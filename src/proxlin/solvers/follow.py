@@ -64,8 +64,9 @@ def follow(
         run.advance(mark)
         value = float(timed(_measured, measure, run.w, rest)[0])
         rows.append((mark, value, run.passes, run.seconds))
+        whole = eqx.combine(run.w, rest)  # one object: metrics that share an evaluation know it by that
         for name, function in (watch or {}).items():
-            watched[name].append(float(function(eqx.combine(run.w, rest))))
+            watched[name].append(float(function(whole)))
         if diverged := not value <= rows[0][1] + BLOW_UP * max(1.0, abs(rows[0][1])):
             break
         if value < best:
