@@ -3,9 +3,11 @@
     min_d (1/n) sum_i |b_i + A_i d| + kappa/2 |d|^2,      A = sqrt(nk) U diag(j^-p) V', b normal, k = 10, float64
 
 Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram matrix, not the compilation. A peer's
-time includes building its problem. Each peer run is a process of its own, so that the cap of 120 s is real.
+time includes building its problem. Each peer run is a process of its own, so that the cap of 120 s is real; a run that
+meets it, as those of cvxpy do on rows 1 and 7, is shown as "> 120 s" and not repeated.
 
     python bench/subproblem.py --rows 2,3 --peers direct --repeats 3 --json table.json
+    python bench/subproblem.py --rows 1,7 --peers cvxpy --repeats 1
 """
 
 import argparse
@@ -37,7 +39,7 @@ ROWS = (
 )
 K = 10
 TOL = 1e-9
-CAP = 120.0
+CAP, START = 120.0, 10.0  # seconds; those to import and load, which are not the peer's
 TARGETS = {"cvxpy_clarabel": 50.0, "cvxpy_scs": 10.0, "clarabel": 1.5, "scs": 1.5}
 
 
@@ -140,7 +142,7 @@ def peer(name: str, folder: str, kappa: float) -> dict:
     """One run in a process of its own; past the cap `seconds` is the cap and `value` is None."""
     command = [sys.executable, __file__, "--worker", name, folder, repr(kappa)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CAP + 10, env={**os.environ, **PEERS})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CAP + START, env={**os.environ, **PEERS})
     except subprocess.TimeoutExpired:
         return {"seconds": CAP, "value": None, "note": "capped"}
     if done.returncode:
@@ -217,7 +219,6 @@ def spread(times: list[float]) -> str:
 
 
 def show(result: dict) -> None:
-    mine = statistics.median(result["seconds"])
     print(
         f"row {result['row']} (n, d, kappa, p) = {result['case']}: ours {spread(result['seconds'])}, "
         f"{result['iterations']} iterations, gap {result['gap']:.1e}, compile {result['compile']:.1f} s",
@@ -226,33 +227,36 @@ def show(result: dict) -> None:
     if "warm" in result:
         print(f"    warm start   {1e3 * result['warm'][0]:9.1f} ms, {result['warm'][1]} iterations", flush=True)
     for name, runs in result["peers"].items():
-        times = [run["seconds"] for run in runs if run["seconds"] is not None]
-        if not times:
-            print(f"    {name:14s} failed: {runs[0].get('note')}")
-            continue
-        ratios = [
-            time / other for time, other in ((min(times), max(result["seconds"])), (max(times), min(result["seconds"])))
-        ]
-        last = runs[-1]
-        above = "capped" if last["value"] is None else f"P - ours {last['value'] - result['value']:+.1e}"
-        ratio = statistics.median(times) / mine
-        verdict = "ok" if ratio >= TARGETS[name] else "MISSED"
-        print(
-            f"    {name:14s} {spread(times)}: {ratio:7.1f} x ({ratios[0]:.1f}-{ratios[1]:.1f}), "
-            f"target {TARGETS[name]:g} {verdict}; {above}",
-            flush=True,
-        )
+        print(f"    {name:14s} {versus(name, runs, result)}", flush=True)
+
+
+def versus(name: str, runs: list[dict], result: dict) -> str:
+    """The seconds of a peer and how many times ours they are; a capped run gives bounds, "> 120 s"."""
+    times, ours = [run["seconds"] for run in runs if run["seconds"] is not None], result["seconds"]
+    if not times:
+        return f"failed: {runs[0].get('note')}"
+    ratio = statistics.median(times) / statistics.median(ours)
+    verdict = "ok" if ratio >= TARGETS[name] else "MISSED"
+    if runs[-1]["value"] is None:
+        verdict = "ok" if verdict == "ok" else "undecided"
+        return f"    > {CAP:.0f} s: > {ratio:.1f} x, target {TARGETS[name]:g} {verdict}"
+    low, high = min(times) / max(ours), max(times) / min(ours)
+    return (
+        f"{spread(times)}: {ratio:7.1f} x ({low:.1f}-{high:.1f}), target {TARGETS[name]:g} {verdict}; "
+        f"P - ours {runs[-1]['value'] - result['value']:+.1e}"
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="1,2,3,4,5,6,7")
-    parser.add_argument("--peers", default="direct", choices=["none", "direct", "all"])
+    parser.add_argument("--peers", default="direct", choices=["none", "direct", "cvxpy", "all"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warm", action="store_true", help="also time a warm start from the solution for 1.1 kappa")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
-    peers = {"none": [], "direct": ["clarabel", "scs"], "all": list(SOLVERS)}[options.peers]
+    direct, through = ["clarabel", "scs"], ["cvxpy_scs", "cvxpy_clarabel"]
+    peers = {"none": [], "direct": direct, "cvxpy": through, "all": direct + through}[options.peers]
     print(f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}; load {os.getloadavg()}")
     results = []
     for row in options.rows.split(","):
@@ -262,6 +266,7 @@ def main(argv: list[str] | None = None) -> int:
             options.json.write_text(
                 json.dumps({"ours": OURS, "peers": PEERS, "tol": TOL, "results": results}, indent=1)
             )
+    return 0
 
 
 if __name__ == "__main__":

@@ -165,7 +165,12 @@ STEPS = {"exact": ExactStep(), "apg": AcceleratedStep(), "apg, tight": Accelerat
 minimize = eqx.filter_jit(lambda step, p, w, kappa, at: step.minimize(p, w, kappa, at)[0])
 
 
-@pytest.mark.parametrize("outer", [px.Huber(), px.L1(), px.L2()], ids=lambda f: type(f).__name__)
+HARD = pytest.mark.hard  # a box as Huber's, and batches as those of another estimator
+
+
+@pytest.mark.parametrize(
+    "outer", [px.Huber(), pytest.param(px.L1(), marks=HARD), px.L2()], ids=lambda f: type(f).__name__
+)
 def test_accelerated_dual_gradient_against_the_exact_step(outer):
     for seed in range(3):
         p = equations(X, Y, outer, ridge=0.1)
@@ -184,7 +189,7 @@ def test_accelerated_dual_gradient_against_the_exact_step(outer):
 # ------------------------------------------------------------------------------------------------- full batch
 
 
-@pytest.mark.parametrize("name", ["Huber", "L1", "L2"])
+@pytest.mark.parametrize("name", ["Huber", pytest.param("L1", marks=HARD), "L2"])
 def test_prox_linear_trajectories_against_clarabel(name):
     """20 steps of the twin, each subproblem by cvxpy: the iterates agree to 1e-6."""
     import cvxpy as cp
@@ -257,8 +262,15 @@ def draws(solver, seed, steps):
     return (np.concatenate(bits) * N >> 32).astype(int).reshape(-1, size)[:steps]
 
 
-@pytest.mark.parametrize("estimator", ["minibatch", "sarah", "svrg"])
-@pytest.mark.parametrize("both", [False, True], ids=["two batches", "one batch"])
+@pytest.mark.parametrize(
+    ("estimator", "both"),
+    [
+        ("minibatch", True),
+        ("sarah", False),
+        ("svrg", False),
+        *(pytest.param(*x, marks=HARD) for x in (("minibatch", False), ("sarah", True), ("svrg", True))),
+    ],
+)
 def test_estimators_are_their_naive_twins(estimator, both):
     kappa, ridge, period = 0.8, 0.05, None if estimator == "minibatch" else 4
     solver = px.stochastic_gauss_newton(kappa, 6, None if both else 4, estimator, period)

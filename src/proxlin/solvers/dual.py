@@ -81,7 +81,7 @@ def _back(A: Array, v: Array) -> Array:
 
 
 def _system(p: _Scaled) -> System:
-    """d x d when d is below half of nk (the crossing measured in facts/subproblem.md), else nk x nk."""
+    """d x d when d is below half of nk (the crossing measured in docs/decisions/0005), else nk x nk."""
     n, k, d = p.B.shape
     form = Columns if 2 * d < n * (k - isinstance(p.cone, Simplex)) else Rows
     return form(p.B, p.gain, p.cone)
@@ -148,7 +148,7 @@ def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
         warm = pair(p.cone.project(v0))
         z = jnp.where(warm.gap < start.gap, p.b + system.fore(warm.e) - p.rho[:, None] * warm.v, z)
         start = better(warm, start)
-    point, steps = burst(system, p.cone, p.b, p.rho, start.v, z, tol, 120)
+    point, steps = burst(system, p.cone, p.b, p.rho, start.v, z, tol)
     point, more = interior(system, p.cone, p.b, p.rho, better(point, start), tol)
     return point, steps + more
 

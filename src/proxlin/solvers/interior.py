@@ -3,7 +3,7 @@
     e + A'v = 0        b + A e - rho v = z        z = normal(y)        slack(v) o y = mu
 
 Newton on these in (e, v, y), one factorisation of A A' + M for each iteration. e and z are variables of their own, so
-the certificate does not floor at eps |A A'| (facts/subproblem.md).
+the certificate does not floor at eps |A A'|. Constants and what they were measured on: docs/decisions/0005.
 """
 
 from typing import Any
@@ -14,6 +14,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from .splitting import Point, System, better
+
+BOUNDARY, PULL = 0.99, 0.01  # the share of the way to the boundary, and of that to the centre before the first step
+STEPS = 60  # in all, a guard: 240 stress problems took 11 at most (docs/decisions/0005)
+IDLE, LESS = 12, 0.9  # a guard too: steps in a row that left more than LESS of the best gap
 
 
 class State(eqx.Module):
@@ -37,11 +41,11 @@ def _certified(cone: Any, rho: Array, e: Array, v: Array, r: Array, u: Array) ->
 def _start(system: System, cone: Any, b: Array, rho: Array, point: Point) -> State:
     """v pulled to the centre c by t; multipliers with a margin of the mean complementarity left.
 
-    t is 1 %, or less where the pull would cost t^2/2 |A'(v - c)|^2 above both the gap and t n (z_i is of size 1).
+    t is PULL, or less where the pull would cost t^2/2 |A'(v - c)|^2 above both the gap and t n (z_i is of size 1).
     """
     away = point.v - cone.center(point.v)
     cost = jnp.maximum(jnp.sum(system.back(away) ** 2), jnp.finfo(b.dtype).tiny) / 2
-    v = point.v - jnp.minimum(0.01, jnp.maximum(b.shape[0] / cost, jnp.sqrt(point.gap / cost))) * away
+    v = point.v - jnp.minimum(PULL, jnp.maximum(b.shape[0] / cost, jnp.sqrt(point.gap / cost))) * away
     e, u = point.e, b + system.fore(point.e)
     z = u - rho[:, None] * v
     margin = jnp.mean(cone.excess(z, v, jnp.zeros_like(rho)))
@@ -71,21 +75,21 @@ def _direction(system: System, cone: Any, rho: Array, s: State) -> tuple[Array, 
 
 
 def _advance(system: System, cone: Any, b: Array, rho: Array, s: State) -> State:
-    """One step of 0.99 of the way to the boundary. The gap decides what is kept."""
+    """One step of BOUNDARY of the way to the boundary. The gap decides what is kept."""
     dv, de, dy = _direction(system, cone, rho, s)
-    step = jnp.minimum(1.0, 0.99 * cone.reach(s.v, dv, s.y, dy))
+    step = jnp.minimum(1.0, BOUNDARY * cone.reach(s.v, dv, s.y, dy))
     e, v = s.e + step * de, s.v + step * dv
     y = jax.tree.map(lambda a, d: a + step * d, s.y, dy)
     r, u = e + system.back(v), b + system.fore(e)
     new = _certified(cone, rho, e, v, r, u)
-    idle = jnp.where(new.gap < 0.9 * s.best.gap, 0, s.idle + 1)
-    idle = jnp.where(jnp.isfinite(new.gap), idle, 99)
+    idle = jnp.where(new.gap < LESS * s.best.gap, 0, s.idle + 1)
+    idle = jnp.where(jnp.isfinite(new.gap), idle, IDLE)
     return State(e, v, y, r, u, better(new, s.best), s.steps + 1, idle)
 
 
 def interior(system: System, cone: Any, b: Array, rho: Array, point: Point, tol: Array) -> tuple[Point, Array]:
     """(best certified point, iterations) from a certified point; no iteration if its gap is at most tol."""
-    going = lambda s: (s.best.gap > tol) & (s.steps < 60) & (s.idle < 12)
+    going = lambda s: (s.best.gap > tol) & (s.steps < STEPS) & (s.idle < IDLE)
 
     def run(point):
         start = _start(system, cone, b, rho, point)

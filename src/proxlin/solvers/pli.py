@@ -151,19 +151,21 @@ class PLI(AbstractSolver):
         if isinstance(self.loop, DualLoop) and not isinstance(problem.outer, AbstractProximable):
             raise TypeError(
                 f'pli(inner="dual") needs an outer function with a projection; {type(problem.outer).__name__} has an '
-                f'oracle instead. Take pli(inner="casimir_svrg").'
+                f'oracle instead. Take pli(kappa, nu, inner="casimir_svrg").'
             )
 
     def name(self) -> str:
         return "pli"
 
 
-def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str = "casimir_svrg") -> PLI:
+def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str | None = None) -> PLI:
     """Prox-linear with an incremental inner loop of `inner_passes` epochs (a number, or a schedule of outer steps).
 
     inner="casimir_svrg" smooths f by nu (a number or a schedule of outer steps); inner="dual" is block dual coordinate
-    ascent, which needs neither nu nor step.
+    ascent, which needs neither nu nor step, and an f with a projection. Not given, it is "casimir_svrg" where nu is
+    given and else "dual", the better one at equal cost (docs/decisions/0006).
     """
+    inner = inner or ("dual" if nu is None and step is None else "casimir_svrg")
     if inner not in ("casimir_svrg", "dual"):
         raise ValueError(f'inner must be "casimir_svrg" or "dual"; it is {inner!r}.')
     kappa = number(kappa, "kappa", low=0.0, open=True)

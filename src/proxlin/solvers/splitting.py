@@ -21,6 +21,8 @@ from jax import Array
 
 from .cones import AbstractCone, Simplex
 
+RELAX, LIMIT = 1.3, 120  # over-relaxation; more steps than these are left to the interior point (docs/decisions/0005)
+
 
 def gram(X: Array) -> Array:
     """X X', computing half of it: [P Q'; Q S] by halves down to 320 rows (where one product was as fast)."""
@@ -208,13 +210,13 @@ def better(new: Point, old: Point) -> Point:
     return jax.tree.map(lambda x, y: jnp.where(new.gap < old.gap, x, y), new, old)
 
 
-def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z: Array, tol: Array, limit: int):
-    """ADMM with penalty 1, over-relaxation 1.3 (facts/subproblem.md), from v with residual z; returns (Point, steps).
+def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z: Array, tol: Array):
+    """ADMM with penalty 1 and over-relaxation, from v with residual z; returns (Point, steps).
 
         x = argmin 1/2 |A'x|^2 + 1/2 sum rho_i |x_i|^2 - <b, x> + 1/2 |x - w + y|^2,   w = project(1.3 x - 0.3 w + y)
 
     The gap is checked every 5 steps, by the residual b - K x = (rho + 1) x - w + y that the solve gives. From step 30
-    on it stops as soon as the rate of the last 20 steps would not reach tol within `limit`.
+    on it stops as soon as the rate of the last 20 steps would not reach tol within LIMIT.
     """
     M = jnp.broadcast_to((rho + 1)[:, None], b.shape)
     none = jnp.zeros_like(b)
@@ -228,7 +230,7 @@ def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z:
     def advance(carry):
         w, y, _, _ = carry
         x = anchor + system.solve_dual(factor, c, Kc, b + w - y - M * anchor)
-        mixed = 1.3 * x - 0.3 * w
+        mixed = RELAX * x + (1 - RELAX) * w
         new = cone.project(mixed + y)
         return new, y + mixed - new, x, M * x - w + y
 
@@ -243,7 +245,7 @@ def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z:
         _, gaps, t = state
         rate = jnp.log(gaps[0] / gaps[-1]) / 20
         ahead = jnp.log(gaps[-1] / tol) / jnp.maximum(rate, 1e-6)
-        useful = (t < 30) | ((ahead < (limit - t).astype(b.dtype)) & jnp.isfinite(gaps[-1]))
+        useful = (t < 30) | ((ahead < (LIMIT - t).astype(b.dtype)) & jnp.isfinite(gaps[-1]))
         return (gaps[-1] > tol) & useful
 
     start = (v, z, v, z), jnp.full(5, jnp.inf, b.dtype), jnp.int32(0)
