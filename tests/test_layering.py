@@ -17,9 +17,9 @@ LAYERS = (
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),
-    ("theory", "advisor", "metrics", "data", "search", "tuning"),
+    ("theory", "advisor", "metrics", "data", "search", "tuning", "contest"),
     ("experiments",),
-    ("plots", "report", "reproduce", "cli", "commands", "commands_data", "sklearn"),
+    ("plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data", "sklearn"),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 
@@ -34,7 +34,7 @@ OUTSIDE_WORLD = {
 }
 IN_TOUCH = {
     *("solvers.run", "solvers.compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
-    *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_data"),
+    *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
     *("experiments.sweep", "experiments.engines", "experiments.store"),
 }
 

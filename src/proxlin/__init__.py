@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 # The public names by the module they live in. A new one is a line here and a line under TYPE_CHECKING below.
 _PUBLIC: dict[str, tuple[str, ...]] = {
+    "advisor": ("Advice", "advise"),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
     "networks": (),
     "oracles": ("Chains", "MonotonePaths"),
@@ -36,6 +37,7 @@ _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = ["__version__", *_HOME, *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from . import advisor as advisor
     from . import inners as inners
     from . import networks as networks
     from . import oracles as oracles
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from . import solvers as solvers
     from . import theory as theory
     from . import tuning as tuning
+    from .advisor import Advice as Advice
+    from .advisor import advise as advise
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import __version__
+from .commands_advise import advise
 from .commands_data import app as data_app
 from .errors import UserError, require
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+app.command(epilog="Example: proxlin advise table.csv --target price")(advise)
 
 
 def run(arguments: Sequence[str]) -> int:
