@@ -31,11 +31,10 @@ def test_what_scikit_learn_asks():
 
 def test_outliers_do_not_move_it():
     x, y, truth = table()
-    for loss in ("l2", "l1"):
-        model = CompositeRegressor(loss).fit(x, y)
-        np.testing.assert_allclose(model.coef_, truth, atol=2e-3)
-        np.testing.assert_allclose(model.intercept_, 5, atol=2e-3)
-        np.testing.assert_allclose(model.predict(x), x @ model.coef_.T + model.intercept_)
+    model = CompositeRegressor().fit(x, y)
+    np.testing.assert_allclose(model.coef_, truth, atol=2e-3)
+    np.testing.assert_allclose(model.intercept_, 5, atol=2e-3)
+    np.testing.assert_allclose(model.predict(x), x @ model.coef_.T + model.intercept_)
     away = np.abs(CompositeRegressor("squared").fit(x, y).intercept_ - 5)
     assert np.all(away > 50)
 

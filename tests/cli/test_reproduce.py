@@ -50,10 +50,10 @@ def test_only_and_quiet(cli, tmp_path):
 def test_refuses_wrong_options(refused, tmp_path):
     out = tmp_path / "out"
     assert "aardvark" in refused("reproduce", "nosuch", "--out", out)
-    assert "quick, paper" in refused("reproduce", "all", "--profile", "fast", "--out", out)
-    assert "--workers -1" in refused("reproduce", "all", "--workers", "-1", "--out", out)
-    assert "--seed -1" in refused("reproduce", "all", "--seed", "-1", "--out", out)
-    assert "--engine slurm" in refused("reproduce", "all", "--engine", "slurm", "--out", out)
+    assert "quick, paper" in refused("reproduce", "aardvark", "--profile", "fast", "--out", out)
+    assert "--workers -1" in refused("reproduce", "aardvark", "--workers", "-1", "--out", out)
+    assert "--seed -1" in refused("reproduce", "aardvark", "--seed", "-1", "--out", out)
+    assert "--engine slurm" in refused("reproduce", "aardvark", "--engine", "slurm", "--out", out)
     assert "no_such_module" in refused("reproduce", "all", "--out", out, experiments="no_such_module")
     assert not out.exists()
 
@@ -61,31 +61,31 @@ def test_refuses_wrong_options(refused, tmp_path):
 def test_refuses_an_out_that_is_a_file(refused, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
-    assert str(file) in refused("reproduce", "all", "--out", file)
-    assert str(file) in refused("reproduce", "all", "--out", file / "below")
+    assert str(file) in refused("reproduce", "aardvark", "--out", file)
+    assert str(file) in refused("reproduce", "aardvark", "--out", file / "below")
     assert file.read_text() == "mine"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names a folder that not even root can write to, by Linux's /proc")
 def test_refuses_an_out_that_cannot_be_written(refused, tmp_path):
-    assert "/proc/proxlin" in refused("reproduce", "all", "--out", "/proc/proxlin")
-    assert "/proc/self" in refused("reproduce", "all", "--out", "/proc/self")
+    assert "/proc/proxlin" in refused("reproduce", "aardvark", "--out", "/proc/proxlin")
+    assert "/proc/self" in refused("reproduce", "aardvark", "--out", "/proc/self")
     if os.geteuid() != 0:  # root writes anywhere
         tmp_path.chmod(0o500)
-        assert str(tmp_path) in refused("reproduce", "all", "--out", tmp_path)
+        assert str(tmp_path) in refused("reproduce", "aardvark", "--out", tmp_path)
 
 
 def test_refuses_a_database_that_is_not_its_own(refused, tmp_path):
     database = tmp_path / "results.sqlite"
     database.write_text("not a database, but long enough to be taken for the header of one " * 10)
     before = database.read_bytes()
-    assert "results.sqlite" in refused("reproduce", "all", "--out", tmp_path)
+    assert "results.sqlite" in refused("reproduce", "aardvark", "--out", tmp_path)
     assert database.read_bytes() == before
 
     database.unlink()
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE mine (x)")
-    assert "format 0" in refused("reproduce", "all", "--out", tmp_path)
+    assert "format 0" in refused("reproduce", "aardvark", "--out", tmp_path)
 
 
 def test_an_experiment_that_fails_keeps_the_others(cli, tmp_path):
@@ -103,7 +103,7 @@ def test_interrupt_keeps_what_is_finished_and_a_second_command_waits_its_turn(st
     assert any("asleep" in line for line in process.stdout)
 
     before = contents(tmp_path)
-    assert "another proxlin command" in refused("reproduce", "all", "--out", tmp_path)
+    assert "another proxlin command" in refused("reproduce", "aardvark", "--out", tmp_path)
     assert "another proxlin command" in refused("report", tmp_path)
     assert contents(tmp_path) == before
 

@@ -49,7 +49,7 @@ def test_without_jinja_one_sentence(tmp_path):
 
 
 def test_usage_errors(refused):
-    assert "--nope" in refused("reproduce", "all", "--nope")
+    assert "--nope" in refused("reproduce", "fig1", "--nope")
     assert "frobnicate" in refused("frobnicate")
     assert "experiment" in refused("reproduce")
-    assert "--seed" in refused("reproduce", "all", "--seed", "x")
+    assert "--seed" in refused("reproduce", "fig1", "--seed", "x")
