@@ -24,7 +24,7 @@ problem = px.MeanOfLosses(px.residual(predict), px.L2(), (standardized(x), resca
 
 
 def advise(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV or TSV file: a header line, then numbers.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file of numbers.")],
     target: Annotated[list[str], typer.Option(help="A column to predict (may be repeated).")],
     hidden: Annotated[int, typer.Option(help="Width of the hidden layer of tanh units; 0: a linear model.")] = 64,
     budget: Annotated[float, typer.Option(help="Seconds that it may take, about.")] = 60.0,

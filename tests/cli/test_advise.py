@@ -37,16 +37,11 @@ def test_advice_as_json_with_a_snippet_that_runs(table, capsys, monkeypatch):
     ("text", "sentence"),
     [
         ("", "has no header line"),
-        ("a,b\n", "has a header and no samples"),
-        ("1,2\n3,4\n", "line 1: the first line holds numbers"),
-        ("a,a\n1,2\n", "two columns named 'a'"),
-        ("a,b\n1,2\n3\n", "line 3: 1 values for 2 columns"),
-        ("a;b\n1;2\n3;\n", "line 3, column 'b': '' is not a finite number"),
-        ("a\tb\n1\tx\n", "line 2, column 'b': 'x' is not a finite number"),
-        ("a,b\n1,nan\n", "column 'b': 'nan' is not a finite number"),
+        ("a;b\n1;2\n3;\n", "row 2, column 'b' has no value"),
+        ("a\tb\n1\tx\n", "column 'b' holds texts"),
         ("a,b\n1,2\n", "has 1 samples; advice needs 10 or more"),
         ("b\n1\n", "has no column left to predict b from"),
-        ("a,c\n1,2\n", "has no column 'b'; it has a, c"),
+        ("a,c\n1,2\n", "has no column 'b'; it has a, c."),
     ],
 )
 def test_bad_tables(text, sentence, tmp_path, capsys):
