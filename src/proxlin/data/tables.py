@@ -41,9 +41,7 @@ def read_table(path: str | Path) -> Table:
             raise UserError(f"{frame.source}, column {column.name!r} holds texts; all columns must be numbers.")
         if column.missing.any():
             row = int(np.argmax(column.missing)) + 1
-            raise UserError(
-                f"{frame.source}, row {row}, column {column.name!r} has no value; fill it or drop it."
-            )
+            raise UserError(f"{frame.source}, row {row}, column {column.name!r} has no value; fill it or drop it.")
     return Table(frame, np.stack([column.cells for column in frame.columns], axis=1))
 
 
