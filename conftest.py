@@ -24,7 +24,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Every annotation of the package is checked at run time, in shape and type. Must come before its first import.
 install_import_hook("proxlin", "beartype.beartype")
 
-# A compiled program takes several memory maps, of which Linux gives a process 65,530; a worker once crashed, maybe of it.
+# A compiled program takes several memory maps, of which a process has 65,530; a worker once crashed, maybe of it.
 MAPS, FILES = 20_000, Path("/proc/self/maps")
 
 
