@@ -2,6 +2,7 @@
 
     case       one case of Figure 2 (n = 1000, width 512, 100 epochs of SGD, judged at 21 checkpoints) over the bare
                compiled loop of the same steps: <= 1.2
+    threads    that case with XLA's default pool over the same with one thread, in processes of their own
     workers    a sweep of at least 5 minutes (--minutes) on two workers against one: >= 1.7 times faster
 
 Repeats of the case are interleaved with the bare loop; one XLA thread, as in a worker. Compilation is apart.
@@ -99,6 +100,40 @@ def case_row(repeats: int) -> dict:
     }
 
 
+CHILD = """
+import os, time
+os.environ.update({"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1", "JAX_ENABLE_X64": "1"})
+from bench.sweep import CASE
+from proxlin.experiments.students import train
+train(CASE)  # compiles
+start = time.perf_counter()
+train(CASE)
+print(time.perf_counter() - start)
+"""
+
+
+def threads_row(repeats: int) -> dict:
+    """Interleaved; the environment of this process, a worker's, is that of the second."""
+    seconds: dict[str, list[float]] = {"pool": [], "one": []}
+    pool = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    for _ in range(repeats):
+        for name, environment in (("pool", pool), ("one", {**pool, "NPROC": "1"})):
+            done = subprocess.run(
+                [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=True
+            )
+            seconds[name].append(float(done.stdout))
+    ratios = sorted(a / b for a, b in zip(seconds["pool"], seconds["one"], strict=True))
+    middle, time_of_one = ratios[len(ratios) // 2], sorted(seconds["one"])[repeats // 2]
+    return {
+        "row": "threads",
+        "seconds": time_of_one,
+        "ratio": middle,
+        "low": ratios[0],
+        "high": ratios[-1],
+        "target": "",
+    }
+
+
 def workers_row(minutes: float) -> dict:
     """The same sweep on one worker and then on two, both in folders of their own."""
     cells = max(1, round(minutes * 60 / 28))  # a cell takes about 28 s of one core
@@ -126,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args(argv)
     prepare()
-    table = [case_row(arguments.repeats)]
+    table = [case_row(arguments.repeats), threads_row(3)]
     if arguments.minutes:
         table.append(workers_row(arguments.minutes))
     for row in table:

@@ -21,15 +21,15 @@ from ..inners import augmented_scores
 from ..outers import StructuredHinge
 from ..problem import MeanOfLosses
 from ..search import Choice, Lattice
-from ..solvers import AbstractSolver, Averaged, Followed, casimir_svrg, follow, pli, sgd, svrg
+from ..solvers import AbstractSolver, Averaged, Followed, follow
 from ..types import Params
-from .students import HALF, power_step
+from . import planners
+from .students import HALF
 
 MARKS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the passes
 FOLDS = 10
 HELD = 0.2  # the share of the training words that choose the setting
 MODELS = {"letters": "linear, no pairs", "chain": "linear, pairs", "network": "network, pairs"}
-DECAYS = {"sgd": 0.0, "sgd-sqrt": 0.5, "sgd-inverse": 1.0, "sgd-averaged": 0.5}
 _STEP: dict[str, Lattice | Choice] = {"step": Lattice(3e-3, HALF, (-1, 0, 1)), "ridge": Lattice(3.0, HALF)}
 _RATE: dict[str, Lattice | Choice] = {
     "rate": Lattice(1e-2, HALF, (-1, 0, 1)),
@@ -46,15 +46,10 @@ GRIDS: dict[str, dict[str, Lattice | Choice]] = {
 
 
 def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
-    if method in DECAYS:
-        solver = sgd(power_step({**setting, "decay": DECAYS[method]}, passes * n))
-        return Averaged(solver) if method == "sgd-averaged" else solver
-    if method == "svrg":
-        return svrg(setting["step"])
-    step = setting["rate"] * setting["nu"]
-    if method == "casimir":
-        return casimir_svrg(setting["nu"], step=step)
-    return pli(setting["kappa"], setting["nu"], setting["inner"], step=step)
+    """Those of the maps, and averaged SGD."""
+    if method == "sgd-averaged":
+        return Averaged(planners.solver_of("sgd-sqrt", setting, n, passes))
+    return planners.solver_of(method, setting, n, passes)
 
 
 class LetterError(eqx.Module):
