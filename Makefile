@@ -52,8 +52,11 @@ lint: $(SETUP)
 type: $(SETUP)
 	$(RUN) pyright
 
+# The variable silences an advertisement; warnings of the build are errors (strict, in mkdocs.yml).
 docs: $(SETUP)
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 	$(RUN) pytest -n 0 tests/docs
+	@echo "The documentation is site/index.html"
 
 hard: $(SETUP)
 	$(RUN) pytest -m hard || [ $$? -eq 5 ]  # 5: there is none yet

@@ -1,8 +1,8 @@
 """How good is `px.advise`? Its answers against the better method of each cell, which full tuned runs established.
 
     --make      tune SGD and Gauss-Newton on every cell (resumable), and write docs/gallery/advisor/cells.csv
-    --choose    the rule (level and tie band) by the rule-choosing cells alone
-    (neither)   the confusion table, balanced accuracy and worst confident loss on the held-out cells
+    --choose    the rule (level and tie band) by the cells of the sets named
+    (neither)   the confusion table, balanced accuracy and worst confident loss on the cells of the sets named
 
 A cell is a distribution of problems. The tuned runs see five draws of it with large validation and test sets; the
 advisor gets another draw, of n samples and nothing else. Everything runs on one worker and is kept in --out.
@@ -51,27 +51,32 @@ class Cell:
     def label(self) -> str:
         return f"{self.family} {self.activation} n={self.n} snr={self.snr:g} k={self.outputs}"
 
-    def held_out(self) -> bool:
-        """Half of the cells, by a checksum of their label."""
-        return hashlib.sha256(self.label().encode()).digest()[0] % 2 == 1
+    def part(self) -> str:
+        """The first table is split by a checksum of the label; the fresh cells have the same noise and other sizes."""
+        if self in grid(**FRESH):
+            return "fresh"
+        return "held out" if hashlib.sha256(self.label().encode()).digest()[0] % 2 == 1 else "rule-choosing"
+
+
+FIRST = {"regression": (64, 128, 256), "shapes": ((2, 1, 32), (4, 2, 64)), "interpolation": (48, 96), "small": (32, 64)}
+FRESH = {"regression": (96, 192), "shapes": ((3, 1, 48), (3, 2, 64)), "interpolation": (64,), "small": (48,)}
+SETS = ("rule-choosing", "held out", "fresh")
+
+
+def grid(regression: tuple, shapes: tuple, interpolation: tuple, small: tuple) -> list[Cell]:
+    """The cells of each family with these n, and shapes (inputs, outputs, width) of the interpolating networks."""
+    paper = product(("elu", "tanh", "softplus"), regression, (1e2, 1e4, 1e5, 1e7))
+    networks = product(("tanh", "softplus"), shapes, interpolation, (1e1, 1e3, 1e6, 1e10))
+    middle = product(("elu", "tanh"), small, (1e2, 1e4, 1e7))
+    return [
+        *(Cell("regression", activation, n, snr, 128, 10, 64) for activation, n, snr in paper),
+        *(Cell("interpolation", activation, n, snr, *shape) for activation, shape, n, snr in networks),
+        *(Cell("small", activation, n, snr, 32, 4, 32) for activation, n, snr in middle),
+    ]
 
 
 def cells() -> list[Cell]:
-    paper = [
-        Cell("regression", activation, n, snr, 128, 10, 64)
-        for activation, n, snr in product(("elu", "tanh", "softplus"), (64, 128, 256), (1e2, 1e4, 1e5, 1e7))
-    ]
-    small = [
-        Cell("interpolation", activation, n, snr, inputs, outputs, width)
-        for activation, (inputs, outputs, width), n, snr in product(
-            ("tanh", "softplus"), ((2, 1, 32), (4, 2, 64)), (48, 96), (1e1, 1e3, 1e6, 1e10)
-        )
-    ]
-    middle = [
-        Cell("small", activation, n, snr, 32, 4, 32)
-        for activation, n, snr in product(("elu", "tanh"), (32, 64), (1e2, 1e4, 1e7))
-    ]
-    return [*paper, *small, *middle]
+    return [*grid(**FIRST), *grid(**FRESH)]
 
 
 @lru_cache(maxsize=8)
@@ -150,7 +155,7 @@ def answer(settings: dict[str, Any]) -> dict[str, Any]:
     import proxlin as px
 
     problem, _, _, w = problems_of(Cell(**settings["cell"]), settings.get("draw", DRAW))
-    advice = px.advise(problem, w, passes=PASSES, settings=settings["settings"])
+    advice = px.advise(problem, w, passes=PASSES, settings=settings["settings"], folds=settings.get("folds", 5))
     return {"losses": {side: list(each) for side, each in advice.losses.items()}, "codes": advice.codes} | {
         "radius": advice.radius,
         "position": advice.position,
@@ -185,7 +190,7 @@ def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
         )
         two = found[name]
         gain, low, high, winner = compare(one.losses(), two.losses(), TIE)
-        row = asdict(cell) | {"set": "held out" if cell.held_out() else "rule-choosing"}
+        row = asdict(cell) | {"set": cell.part()}
         row |= {"sgd_loss": float(one.losses().mean()), "gauss_newton_loss": float(two.losses().mean())}
         row |= {"gain_of_sgd": gain, "low": low, "high": high, "better": ("tie", "sgd", "gauss-newton")[winner]}
         rows.append(row | {"sgd_setting": one.words(), "gauss_newton": name, "gauss_newton_setting": two.words()})
@@ -193,13 +198,15 @@ def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
     return rows
 
 
-def answers(rows: Sequence[dict[str, Any]], sweep: Callable, settings: int, draw: int) -> list[dict[str, Any]]:
+def answers(
+    rows: Sequence[dict[str, Any]], sweep: Callable, settings: int, draw: int, folds: int
+) -> list[dict[str, Any]]:
     """The rows with what the advisor found."""
     from proxlin.experiments.base import Case
 
     found = [row | {"cell": {name: row[name] for name in Cell.__dataclass_fields__}} for row in rows]
     group = "{family} {activation} {n} {outputs}".format_map
-    more = {} if draw == DRAW else {"draw": draw}
+    more = ({} if draw == DRAW else {"draw": draw}) | ({} if folds == 5 else {"folds": folds})
     cases = [
         Case("bench.advisor:answer", {"cell": row["cell"], "settings": settings} | more, 30.0, group(row["cell"]))
         for row in found
@@ -270,7 +277,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--choose", action="store_true")
-    parser.add_argument("--settings", type=int, default=12, help="that the advisor tries of each method")
+    parser.add_argument("--set", choices=SETS, nargs="+", default=["fresh"], help="of the cells")
+    parser.add_argument("--settings", type=int, default=24, help="that the advisor tries of each method")
+    parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--draws", type=int, nargs="+", default=[DRAW], help="of each cell, that the advisor sees")
     parser.add_argument("--out", type=Path, default=Path("results") / "advisor", help="folder of the runs")
     arguments = parser.parse_args(argv)
@@ -285,9 +294,9 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.make:
             write(make(sweep, say))
             return 0
-        wanted = "rule-choosing" if arguments.choose else "held out"
-        kept = [row for row in read() if row["set"] == wanted]
-        rows = [row for draw in arguments.draws for row in answers(kept, sweep, arguments.settings, draw)]
+        kept = [row for row in read() if row["set"] in arguments.set]
+        asked = [(draw, arguments.folds) for draw in arguments.draws]
+        rows = [row for each in asked for row in answers(kept, sweep, arguments.settings, *each)]
     if arguments.choose:
         choose(rows)
     else:

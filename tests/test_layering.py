@@ -17,9 +17,12 @@ LAYERS = (
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),
-    ("theory", "advisor", "metrics", "data", "search", "tuning", "contest"),
+    ("theory", "advisor", "metrics", "data", "units", "search", "tuning", "contest"),
     ("experiments",),
-    ("plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data", "sklearn"),
+    (
+        *("plots", "report", "reproduce", "fitting", "sklearn"),
+        *("cli", "commands", "commands_advise", "commands_data", "commands_fit"),
+    ),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 
@@ -35,6 +38,7 @@ OUTSIDE_WORLD = {
 IN_TOUCH = {
     *("solvers.run", "solvers.compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
     *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
+    *("commands_fit", "fitting.fit", "fitting.model", "fitting.page"),
     *("experiments.sweep", "experiments.engines", "experiments.store"),
 }
 

@@ -1,17 +1,20 @@
 """The estimators: what scikit-learn asks of every estimator, and what is ours."""
 
 import pickle
+import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, scale
 from sklearn.utils.estimator_checks import check_estimator
 
 import proxlin as px
-from proxlin.sklearn import CompositeRegressor
+from proxlin.sklearn import CompositeRegressor, StructuredClassifier
 
 
 def table(n=40, p=3, k=2):
@@ -25,8 +28,9 @@ def table(n=40, p=3, k=2):
 
 @pytest.mark.hard
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
-def test_what_scikit_learn_asks():
-    check_estimator(CompositeRegressor())
+@pytest.mark.parametrize("estimator", [CompositeRegressor(), StructuredClassifier()], ids=["regressor", "chains"])
+def test_what_scikit_learn_asks(estimator):
+    check_estimator(estimator)
 
 
 def test_outliers_do_not_move_it():
@@ -97,3 +101,126 @@ def test_wrong_settings_are_a_sentence(settings, sentence):
     x, y, _ = table(10)
     with pytest.raises(ValueError, match=sentence):
         CompositeRegressor(**settings).fit(x, y)
+
+
+# ------------------------------------------------------------------------------------------------------------ chains
+
+
+def sequences(n=24):
+    """Labels that follow one another in turn (a b c a ...), of which the features say a or not a alone."""
+    rng = np.random.default_rng(3)
+    starts, lengths = rng.integers(0, 3, n), np.resize([4, 1, 3, 2], n)
+    y = [np.array(list("abc"))[(start + np.arange(length)) % 3] for start, length in zip(starts, lengths, strict=True)]
+    x = [np.stack([labels == "a", rng.normal(size=len(labels))], axis=1).astype(float) for labels in y]
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return StructuredClassifier().fit(*sequences())
+
+
+def test_neighbours_tell_the_labels(fitted):
+    """A label next to an a is known by its neighbour only."""
+    x, y = sequences()
+    found = fitted.predict(x)
+    assert [labels.shape for labels in found] == [labels.shape for labels in y] and found[0].dtype == y[0].dtype
+    long = [i for i, labels in enumerate(y) if len(labels) > 1]
+    assert all((found[i] == y[i]).all() for i in long)
+    right = np.concatenate(found) == np.concatenate(y)
+    assert fitted.score(x, y) == np.mean(right)
+    each, weights = np.repeat(np.arange(24), [len(rows) for rows in x]), np.arange(24)
+    assert fitted.score(x, y, weights) == np.average(right, weights=weights[each])
+    follows = fitted.pairs_.argmax(axis=1)
+    assert fitted.classes_[follows].tolist() == ["b", "c", "a"]
+    again = pickle.loads(pickle.dumps(fitted))
+    assert all(np.array_equal(one, two) for one, two in zip(again.predict(x), found, strict=True))
+
+
+@pytest.mark.hard
+def test_a_weight_of_two_is_two_sequences(fitted):
+    """Also a weight of 0 is none, and a third class that has no weight is no class."""
+    x, y = sequences()
+    odd = [np.array([[0.0, 0.0]] * 4)], [np.array(["d"] * 4)]
+    twice = StructuredClassifier().fit(x + x[:8], y + y[:8])
+    weights = np.array([2.0] * 8 + [1.0] * 16 + [0.0])
+    weighted = StructuredClassifier().fit(x + odd[0], y + odd[1], weights)
+    assert weighted.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(weighted.pairs_, twice.pairs_, atol=1e-4)
+    assert np.abs(weighted.pairs_ - fitted.pairs_).max() > 1e-3
+
+
+def test_sequences_of_length_one_are_multinomial_regression():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(50, 2)) * [1.0, 10.0]
+    y = np.array(["left", "right", "up"])[np.argmax(x @ rng.normal(size=(2, 3)) + rng.normal(size=(50, 3)), axis=1)]
+    model = StructuredClassifier("crf", ridge=0.01, tol=1e-9).fit(x, y)
+    ones = np.column_stack([scale(x), np.ones(50)])  # the intercept has a ridge as well
+    peer = LogisticRegression(C=1 / (0.01 * 50), fit_intercept=False, tol=1e-9).fit(ones, y)
+    layer = model._w["letter"][0]
+    np.testing.assert_allclose(np.column_stack([layer["W"], layer["b"]]), peer.coef_, atol=1e-5)
+    found = model.predict(x)
+    assert found.shape == (50,) and np.array_equal(found, peer.predict(ones))
+
+
+def test_chains_in_pipelines_and_searches():
+    x, y = sequences()
+    pipeline = make_pipeline(FunctionTransformer(), StructuredClassifier())
+    assert cross_val_score(pipeline, x, y, cv=2).min() > 0.7
+    search = GridSearchCV(pipeline, {"structuredclassifier__ridge": [1e-3, 1e3]}, cv=2).fit(x, y)
+    assert search.best_params_ == {"structuredclassifier__ridge": 1e-3}
+    best = search.best_estimator_[-1]
+    assert clone(best).get_params() == best.get_params()
+
+
+@pytest.mark.hard
+def test_a_solver_of_ours_and_a_network_read_chains():
+    x, y = sequences()
+    settings = {"hidden": 4, "solver": px.sgd(0.05), "passes": 30, "random_state": 0}
+    models = [StructuredClassifier(**settings).fit(x, y) for _ in range(2)]
+    np.testing.assert_array_equal(models[0].pairs_, models[1].pairs_)
+    assert models[0].score(x, y) > 0.8 and models[0].solution_.solver == "sgd"
+
+
+def test_partial_fit_of_chains_goes_on(fitted):
+    x, y = sequences()
+    model = StructuredClassifier()
+    for _ in range(6):
+        for part in (slice(0, 12), slice(12, 24)):
+            model.partial_fit(x[part], y[part], classes=["a", "b", "c"])
+    assert model.score(x, y) >= fitted.score(x, y) - 0.05
+    with pytest.raises(ValueError, match="the label 'd', which is not among the classes"):
+        model.partial_fit(x[:1], [np.array(["d"] * 4)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "sentence"),
+    [
+        ({"loss": "l2"}, None, "loss must be one of hinge, crf"),
+        ({"solver": "lbfgs"}, None, 'solver must be "auto" or a solver'),
+        ({"hidden": -1}, None, "hidden must be 0, a width or a list of widths; it is -1"),
+        ({}, (0, np.zeros((4, 3))), r"Sequence 1 of X has the shape \(1, 2\); sequence 0 has \(4, 3\)"),
+        ({}, (2, np.zeros((2, 2))), "Sequence 2 of X has 2 positions, but its labels have the shape"),
+        ({}, (1, np.zeros((0, 2))), "Sequence 1 of X is empty"),
+        ({}, (0, np.full((4, 2), np.nan)), "Input X contains NaN"),
+    ],
+)
+def test_wrong_chains_are_a_sentence(settings, change, sentence):
+    x, y = sequences(4)
+    if change is not None:
+        x[change[0]] = change[1]
+    with pytest.raises(ValueError, match=sentence):
+        StructuredClassifier(**settings).fit(x, y)
+
+
+def test_new_sequences_have_the_features_of_the_old(fitted):
+    with pytest.raises(ValueError, match="X has 3 features, but StructuredClassifier is expecting 2"):
+        fitted.predict([np.zeros((2, 3))])
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("proxlin.sklearn")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"sklearn is not installed: pip install 'proxlin\[sklearn\]'\."):
+        import_module("proxlin.sklearn")

@@ -1,5 +1,6 @@
 """The commands of `proxlin`, by typer. Each imports what it needs when it runs: `--help` must not wait for JAX."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import typer
 from . import __version__
 from .commands_advise import advise
 from .commands_data import app as data_app
+from .commands_fit import fit, predict
 from .errors import UserError, require
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command(epilog="Example: proxlin advise table.csv --target price")(advise)
+app.command(epilog="Example: proxlin fit table.csv --target price --target area --out fit")(fit)
+app.command(epilog="Example: proxlin predict fit/model.npz new.csv --out predictions.csv")(predict)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,6 +63,7 @@ def _global_options(
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.sqlite, tables, figures and report.html.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @app.command(epilog="Example: proxlin reproduce all --profile quick --out results")
@@ -110,16 +115,22 @@ def reproduce(
 @app.command(epilog="Example: proxlin report results")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `proxlin reproduce` wrote.")],
+    as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
-    """Write tables, figures and report.html again from the stored results."""
+    """Write tables, figures and report.html again from the stored results; --json prints the verdicts on the claims."""
     from . import report
     from .experiments.store import open_store
 
     with open_store(folder, create=False) as store:
-        page = report.write(folder, store.finished(), store.cases())
-    if not quiet:
+        records = store.finished()
+        page = report.write(folder, records, store.cases())
+    if as_json:
+        asked = ("experiment", "profile", "seed")
+        verdicts = [{name: record[name] for name in asked} | each for record in records for each in record["verdicts"]]
+        print(json.dumps({"report": str(page), "verdicts": verdicts}, indent=1))
+    elif not quiet:
         print(f"Report: {page}")
     return 0
 

@@ -1,5 +1,6 @@
 """`proxlin data list | get | make | check`: which data sets are there, and from where."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,16 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 @app.command("list", epilog="Example: proxlin data list")
-def list_all(debug: Debug = False) -> int:
+def list_all(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False, debug: Debug = False
+) -> int:
     """The data sets by name, their shapes, and where they are."""
     from .data import classification as data
 
+    if as_json:
+        shapes = {name: {"rows": each.rows, "columns": each.columns} for name, each in data.SOURCES.items()}
+        print(json.dumps([{"name": name, **shape, "where": _where(name)} for name, shape in shapes.items()], indent=1))
+        return 0
     for name, source in data.SOURCES.items():
         print(f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}")
     return 0

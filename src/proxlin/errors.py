@@ -8,6 +8,10 @@ class UserError(Exception):
     """Wrong use or bad input. The command line prints it as one sentence and exits with code 2."""
 
 
+class MissingExtra(UserError, ImportError):
+    """An optional dependency is not installed."""
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra brings it."""
     try:
@@ -15,4 +19,4 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise UserError(f"{error.name} is not installed: pip install 'proxlin[{extra}]'.") from error
+        raise MissingExtra(f"{error.name} is not installed: pip install 'proxlin[{extra}]'.") from error

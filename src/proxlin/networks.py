@@ -60,6 +60,27 @@ class MLP(eqx.Module):
         return _affine(w[-1], x)
 
 
+class WithLinear(eqx.Module):
+    """x -> network(x) + scale A x: a linear model and what it leaves. From a start at 0 the network stays 0.
+
+    >>> predict = WithLinear(MLP((3, 8, 2)))
+    >>> predict(predict.init(jax.random.key(0)), jnp.ones(3)).shape
+    (2,)
+    """
+
+    network: MLP
+    scale: float = eqx.field(default=3.0, static=True)
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """Of the network; A is 0."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        sizes = self.network.sizes
+        return {"network": self.network.init(key, dtype), "A": jnp.zeros((sizes[-1], sizes[0]), dtype)}
+
+    def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
+        return self.network(w["network"], x) + self.scale * (w["A"] @ x)
+
+
 class CNN(eqx.Module):
     """An image (rows, cols, colours) -> R^k: stages of a 3x3 convolution, activation and 2x2 mean, then linear.
 

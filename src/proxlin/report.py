@@ -5,24 +5,24 @@ All of them are functions of the records in the store, and each is written whole
 
 import base64
 import csv
+import hashlib
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
 from .errors import require
-from .experiments.base import CLAIMS, Table
+from .experiments.base import CLAIMS, Point, Table
 from .experiments.store import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
-_ROWS_SHOWN = 200  # of a table on the page; the CSV file has them all
 
 
 def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
@@ -37,20 +37,47 @@ def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
     write_file(out / "timings" / "runs.csv", csv_bytes([_run_row(record) for record in records]))
     if cases:
         write_file(out / "cases.parquet", parquet_bytes(cases))
-    write_file(out / PAGE, page(records).encode())
+    write_file(out / PAGE, page(records, cases).encode())
     return out / PAGE
 
 
-def page(records: Sequence[dict]) -> str:
+def page(records: Sequence[dict], cases: Sequence[dict] = ()) -> str:
     """The report as one HTML text that needs no other file."""
-    jinja2 = require("jinja2", "experiments")
+    work = Counter({record["experiment"]: 0.0 for record in records})
+    for case in cases:
+        work[case["experiment"]] += case["run_seconds"]
+    return render("reproduce.html", records=records, claims=CLAIMS, work=work)
+
+
+def render(template: str, **values: object) -> str:
+    """A page of the folder templates, the same text for the same values; any text in them is escaped.
+
+    Of scripts, a browser runs only the one that has this hash: nothing in the values can be one.
+    """
+    jinja2, Markup = require("jinja2", "experiments"), require("markupsafe", "experiments").Markup
+    folder = files("proxlin").joinpath("templates")
+    text = lambda name: folder.joinpath(name).read_text(encoding="utf-8")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["cell"] = cell
-    environment.filters["inline"] = lambda svg, prefix: require("markupsafe", "experiments").Markup(inline(svg, prefix))
-    template = environment.from_string(files("proxlin").joinpath("templates/report.html").read_text(encoding="utf-8"))
-    return template.render(records=records, claims=CLAIMS, version=__version__, rows_shown=_ROWS_SHOWN)
+    environment.filters |= {"cell": cell, "groups": groups, "inline": lambda *svg: Markup(inline(*svg))}
+    script, style = text("report.js"), text("report.css")
+    script_hash = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    frame = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": script_hash}
+    return environment.get_template(template).render(**frame, **values)
+
+
+def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
+    """The figures of a record as (group, its drawings by name): those of one group are one switch on the page."""
+    found: dict[str, dict[str, dict]] = {}
+    for name in record["figures"]:
+        drawing = record.get("drawings", {}).get(name, {"group": "", "label": "", "points": []})  # of older results
+        found.setdefault(drawing["group"] or name, {})[name] = drawing
+    return list(found.items())
 
 
 def csv_bytes(table: Table) -> bytes:
@@ -81,13 +108,15 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def figure_files(figure: "Figure", hovers: Mapping[str, str]) -> dict[str, bytes]:
+def figure_files(figure: "Figure") -> dict[str, bytes]:
     """A Matplotlib figure as SVG, PNG and PDF, the same bytes for the same figure (no dates, no random ids).
 
-    `hovers`: in the SVG, the text that shows over the artist of this gid.
+    In the SVG the background of the panel `figure.axes[i]` has the id panel-i.
     """
     import matplotlib
 
+    for number, axes in enumerate(figure.axes):
+        axes.patch.set_gid(f"panel-{number}")
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
     contents = {}
     with matplotlib.rc_context({"svg.hashsalt": "proxlin"}):
@@ -95,23 +124,36 @@ def figure_files(figure: "Figure", hovers: Mapping[str, str]) -> dict[str, bytes
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches="tight", dpi=200)
             contents[kind] = buffer.getvalue()
-    for gid, text in hovers.items():
-        mark = f'<g id="{gid}">'.encode()
-        contents["svg"] = contents["svg"].replace(mark, mark + f"<title>{escape(text)}</title>".encode(), 1)
     return contents
 
 
+def placed(figure: "Figure", points: Sequence[Point]) -> list[tuple[int, float, float, str]]:
+    """The points that can be seen, as (panel, x, y, text), x and y in 0..1 across the panel: no layout moves them."""
+    seen = []
+    for point in points:
+        axes = figure.axes[point.panel]
+        axes.viewLim  # noqa: B018 - brings the limits up to date
+        x, y = axes.transAxes.inverted().transform(axes.transData.transform((point.x, point.y)))
+        if 0 <= x <= 1 and 0 <= y <= 1:  # not so for nan and inf
+            seen.append((point.panel, round(float(x), 4), round(float(y), 4), point.text))
+    return seen
+
+
 def inline(svg: str, prefix: str) -> str:
-    """A figure as an element of the page, so that its hover texts show; the prefix keeps ids of figures apart."""
+    """A figure, given as base64, as an element of the page; the prefix keeps the ids of figures apart."""
     text = base64.b64decode(svg).decode()
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text[text.index("<svg") :])
-    return re.sub(r'width="[^"]*pt" height="[^"]*pt"|height="[^"]*pt" width="[^"]*pt"', 'width="100%"', text, count=1)
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
+    opening, rest = text.split(">", 1)
+    opening = re.sub(r' (width|height|version|xmlns[:\w]*)="[^"]*"', "", opening)  # the box keeps its shape by viewBox
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", f"{opening}>{rest}")
 
 
 def cell(value: object) -> str:
-    """A table's cell on the page: a float with six significant digits, anything else as it is."""
+    """A table's cell on the page: a float with six significant digits, a list by commas, anything else as it is."""
     if value is None:
         return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

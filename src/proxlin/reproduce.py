@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import __version__, report
-from .experiments.base import Context, Experiment, Result
+from .experiments.base import Context, Drawing, Experiment, Result
 from .experiments.engines import Engine
 from .experiments.store import Store, open_store
 from .experiments.sweep import Bar, Sweep
@@ -75,14 +75,15 @@ def _run(
 
 
 def _found(result: Result) -> dict:
+    drawings = {name: x if isinstance(x, Drawing) else Drawing(x) for name, x in result.figures.items()}
     return {
         "tables": {name: [dict(row) for row in table] for name, table in result.tables.items()},
         "timings": {name: [dict(row) for row in table] for name, table in result.timings.items()},
-        "figures": {
-            name: _encoded(report.figure_files(figure, result.hovers.get(name, {})))
-            for name, figure in result.figures.items()
+        "figures": {name: _encoded(report.figure_files(each.figure)) for name, each in drawings.items()},
+        "drawings": {
+            name: {"group": each.group, "label": each.label, "points": report.placed(each.figure, each.points)}
+            for name, each in drawings.items()
         },
-        "live": [name for name, texts in result.hovers.items() if texts],
         "verdicts": [asdict(verdict) for verdict in result.verdicts],
         "notes": list(result.notes),
         "warnings": list(result.warnings),

@@ -38,6 +38,18 @@ class Tuning(NamedTuple):
     best: AbstractSolver
     table: list[dict[str, Any]]
 
+    def records(self) -> list[dict[str, Any]]:
+        """The table with a column for each setting, None where a solver has none: `pandas.DataFrame(tuning.records())`.
+
+        polars takes them as well.
+        """
+        names = dict.fromkeys(name for row in self.table for name in row["setting"])
+        settings = [dict.fromkeys(names) | dict(row["setting"]) for row in self.table]
+        return [
+            {"solver": row["solver"]} | setting | {name: row[name] for name in ("validation", "passes", "diverged")}
+            for row, setting in zip(self.table, settings, strict=True)
+        ]
+
 
 def tune(
     problem: AbstractProblem,

@@ -1,6 +1,7 @@
 """`proxlin data`: what is there, files into the cache, and what is refused in one sentence with exit code 2."""
 
 import bz2
+import json
 
 import numpy as np
 import pytest
@@ -104,6 +105,8 @@ def test_check_and_make(run, small, monkeypatch):
     entry.write_bytes(entry.read_bytes()[:-50])
     code, out, _ = run("check")
     assert code == 0 and "is old or damaged and will be rebuilt" in out.splitlines()[0]
+    listed = json.loads(run("list", "--json")[1])
+    assert [each["name"] for each in listed] == list(classification.SOURCES) and listed[0]["columns"] == 3
     (small / "below").mkdir()
     (small / "below/small.bz2").write_bytes(b"something else")
     monkeypatch.setenv("PROXLIN_DATA", str(small))

@@ -1,6 +1,9 @@
 """`proxlin report` and the page itself: one file that needs no other, with every text escaped."""
 
+import base64
+import hashlib
 import html.parser
+import re
 import shutil
 
 import pytest
@@ -43,8 +46,17 @@ def test_the_page_needs_no_other_file(results):
     text = (results / "report.html").read_text()
     page = Page(text)
     assert page.references and all(value.startswith(("#", "data:image/svg+xml;base64,")) for value in page.references)
-    assert not {"script", "link", "iframe", "object", "embed"} & set(page.tags)
-    assert "url(" not in text and "@import" not in text and "http:" not in text and "https:" not in text
+    assert not {"link", "iframe", "object", "embed"} & set(page.tags)
+    assert "@import" not in text and "http:" not in text and "https:" not in text
+    assert set(re.findall(r"url\(.", text)) == {"url(#"}
+
+
+def test_only_the_script_of_the_package_may_run(results):
+    text = (results / "report.html").read_text()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in text and "default-src 'none'" in text
+    assert set(re.findall("<script([^>]*)>", text)) == {"", ' type="application/json"'}
 
 
 def test_the_page_says_what_was_found(results):

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from proxlin.experiments.base import Context, Experiment, Result, Verdict, register
+from proxlin.experiments.base import Context, Drawing, Experiment, Point, Result, Verdict, register
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
 
@@ -13,9 +13,10 @@ def run(context: Context) -> Result:
     rows = [{"step": t, "value": context.seed + 1 / (t + 1), "who": EVIL} for t in steps]
     figure = Figure()
     figure.subplots().plot([row["value"] for row in rows])
+    points = [Point(0, row["step"], row["value"], f"{EVIL} {row['step']}") for row in rows]
     return Result(
         tables={"curve": rows},
-        figures={"curve": figure},
+        figures={"curve": Drawing(figure, points)},
         verdicts=[Verdict("C1", "undecided", "0.5", "0.4 to 0.6")],
         notes=[f"A note: {EVIL}"],
         warnings=["A warning."],

@@ -1,9 +1,12 @@
 """Figure 5: one case of each kind, and the rules of its verdicts."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proxlin import L1, LossOfMean, SquaredL2
 from proxlin.errors import UserError
+from proxlin.experiments import bias
 from proxlin.experiments.config import parse, shipped
 from proxlin.experiments.equations import GRIDS, Config, entries_of, plan, problems_of, solver_of, train, verdicts
 
@@ -49,6 +52,18 @@ def test_verdicts_follow_their_rules():
     assert judged(["PL", "PL"], ["tie", "tie"]) == ["reproduced", "reproduced"]
     assert judged(["PL", "GD"], ["SGD", "SGD"]) == ["not reproduced", "not reproduced"]
     assert judged(["PL", "tie"], ["tie", "PLI"]) == ["undecided", "undecided"]
+
+
+def test_the_bias_of_a_mini_batch_is_that_of_the_formula():
+    x = np.random.default_rng(0).normal(3.0, 1.0, (50, 1))
+    w, scaled = jnp.asarray([2.0]), lambda w, x: x * w
+    found = bias.measure(LossOfMean(scaled, SquaredL2(), x), w, 4, 0)  # E g_B = (mean^2 + variance / 4) w
+    assert abs(found["bias"] - x.var() / 4 / x.mean() ** 2) < found["high"] - found["low"] < 0.01
+    none = bias.measure(LossOfMean(scaled, L1(), x + 10), w, 4, 0)  # f is linear there
+    assert abs(none["bias"]) < 1e-12
+    judged = lambda each: bias.verdict([{"data": "a", "batch": min(bias.BATCHES), **each}]).verdict
+    assert judged(found) == "reproduced" and judged(none) == "not reproduced"
+    assert judged({"bias": 0.02, "low": -0.01, "high": 0.05}) == "undecided"
 
 
 def test_wrong_configs_are_refused():

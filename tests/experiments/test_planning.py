@@ -63,15 +63,19 @@ def made_up(cases):
 
 def test_the_study():
     result = run(Context("quick", TINY, 0, "", print, made_up))
-    assert set(result.figures) == set(METRICS) and len(result.tables["losses"]) == 12
+    assert set(result.figures) == {f"{name}-{axis}" for name in METRICS for axis in ("passes", "seconds")}
+    assert len(result.tables["losses"]) == 12
+    assert len(result.timings["curves"]) == len(result.tables["curves"]) == 36
     assert len(result.tables["duels"]) == 10 and {row["ridge_times_n"] for row in result.tables["duels"]} == {1.0, 1e-4}
     assert [each.claim for each in result.verdicts] == ["C6", "C6"]
     assert result.verdicts[0].verdict == "reproduced" and "PLI" not in result.verdicts[0].number
     assert all(row["hamming"] < -0.9 for row in result.tables["duels"] if row["rival"] == "PLI")
     floor = result.tables["floor"][0]
     assert floor["true_rewards"] >= 0 and f"{floor['true_rewards']:.2f} cells off" in result.notes[0]
-    labels = [line.get_label() for line in result.figures["hamming"].axes[0].lines]
-    assert "true rewards, ties by chance" in labels and len(result.figures["hamming"].axes) == 4
+    drawing = result.figures["hamming-passes"]
+    assert len(drawing.points) == 36 and "6 effective passes" in drawing.points[-1].text
+    labels = [line.get_label() for line in drawing.figure.axes[0].lines]
+    assert "true rewards, ties by chance" in labels and len(drawing.figure.axes) == 2
 
 
 def test_the_picture():

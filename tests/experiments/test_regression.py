@@ -105,7 +105,7 @@ def test_the_whole_study_on_a_tiny_config():
     assert {len(each) for each in tried.values()} == {TINY["settings"]}  # the same number of settings for each
     assert [row["variant"] for row in result.tables["sensitivity"]] == ["as configured", "averaged"]
     assert {verdict.claim for verdict in result.verdicts} == {"C4", "C5"}
-    assert set(result.hovers["cells"]) == {"cell-0-0-0", "cell-0-0-1"}
+    assert [(point.x, point.y) for point in result.figures["cells"].points] == [(0, 0), (0, 1)]
     planned = plan(TINY, 0)
     assert planned.cases == len({tuple(sorted(case.settings.items())) for case in asked}) and planned.work > 0
 

@@ -76,7 +76,8 @@ def test_the_study():
     assert len(result.tables["errors"]) == 7 and len(result.tables["differences"]) == 5
     assert any("synthetic" in text for text in said) and result.warnings == said
     assert all(-0.11 < row["difference"] < -0.09 for row in result.tables["differences"][:4])
-    assert len(result.figures["curves"].axes) == 4
+    assert [len(result.figures[f"curves-{axis}"].figure.axes) for axis in ("passes", "seconds")] == [2, 2]
+    assert len(result.tables["curves"]) == len(result.timings["curves"]) > 0
     assert any("linear, pairs" in note and "points" in note for note in result.notes)
 
 

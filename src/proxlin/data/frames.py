@@ -157,6 +157,8 @@ def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: 
 def _parquet(path: Path) -> Frame:
     arrow, parquet = require("pyarrow", "experiments"), require("pyarrow.parquet", "experiments")
     try:
+        about = parquet.read_metadata(path)
+        _fits(path, sum(about.row_group(j).total_byte_size for j in range(about.num_row_groups)))  # not compressed
         table = parquet.read_table(path)
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a Parquet file ({str(error).splitlines()[0].rstrip('.')}).") from error
@@ -213,9 +215,9 @@ def _declared(path: Path, name: str, kind: str, texts: Any) -> Column:
     return column_of(str(path), name, texts)
 
 
-def _fits(path: Path) -> None:
+def _fits(path: Path, size: int | None = None) -> None:
     """A sentence where the file would not fit into memory."""
-    needed = MEMORY * path.stat().st_size
+    needed = MEMORY * (path.stat().st_size if size is None else size)
     there = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:
         raise UserError(

@@ -60,17 +60,8 @@ class Words:
         return self[inside]
 
     def data(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """((pixels, lengths), y), the data of a problem whose inner map is `augmented_scores(ChainScores(...), ...)`.
-
-        y is `oracle.encode(labels, length)` as bytes: 0/1, with label 0 beyond the length.
-        """
-        n, t = self.labels.shape
-        y = np.zeros((n, self.oracle.size()), np.uint8)
-        word, at = np.arange(n)[:, None], np.arange(t)
-        y[word, at * LETTERS + self.labels] = 1
-        moves = self.labels[:, :-1] * LETTERS + self.labels[:, 1:]
-        y[word, t * LETTERS + at[:-1] * LETTERS**2 + moves] = 1
-        return (self.pixels, self.lengths), y
+        """((pixels, lengths), y): what `augmented_scores(ChainScores(...), ...)` takes as an inner map."""
+        return (self.pixels, self.lengths), encoded(self.oracle, self.labels)
 
     def text(self, labels: Int[np.ndarray, "n t"] | None = None) -> list[str]:
         """The words as strings; of predicted labels if given."""
@@ -121,6 +112,16 @@ class ChainScores(eqx.Module):
         steps, count = self.oracle.length - 1, self.oracle.labels
         pairs = w["pairs"] if self.pairs else jnp.zeros((count, count), unary.dtype)
         return self.oracle.pad(self.oracle.join(unary, jnp.broadcast_to(pairs, (steps, count, count))), length)
+
+
+def encoded(oracle: Chains, labels: Int[np.ndarray, "n t"]) -> UInt8[np.ndarray, "n m"]:
+    """`oracle.encode` of every row, as bytes: 0/1, where positions beyond the length of a sequence have label 0."""
+    n, count = labels.shape[0], oracle.labels
+    y = np.zeros((n, oracle.size()), np.uint8)
+    row, at = np.arange(n)[:, None], np.arange(oracle.length)
+    y[row, at * count + labels] = 1
+    y[row, oracle.length * count + at[:-1] * count**2 + labels[:, :-1] * count + labels[:, 1:]] = 1
+    return y
 
 
 def load_words(path: str | Path) -> Words:

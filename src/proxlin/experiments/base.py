@@ -93,16 +93,35 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A text that the page shows over (x, y), in the units of the data, of a panel: its number in `figure.axes`."""
+
+    panel: int
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with texts over its points; the page has one switch between the drawings of a `group`, by `label`."""
+
+    figure: "Figure"
+    points: Sequence[Point] = ()
+    group: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
 class Result:
     """What was found. `tables` hold no time, date or machine; those belong in `timings`."""
 
     tables: Mapping[str, Table] = field(default_factory=dict)
-    figures: Mapping[str, "Figure"] = field(default_factory=dict)
+    figures: Mapping[str, "Figure | Drawing"] = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     timings: Mapping[str, Table] = field(default_factory=dict)
-    hovers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a figure: gid of an artist -> its text
 
     def __post_init__(self):
         for name, table in {**self.tables, **self.timings}.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,13 +23,14 @@ from ..outers import L1, L2, Huber
 from ..problem import LossOfMean
 from ..search import Choice, Grid, Lattice, Setting
 from ..solvers import AbstractSolver, minimize, prox_linear, sgd, stochastic_gauss_newton, subgradient_descent
+from . import bias
 from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
 from .config import parse, shipped
 from .curves import Curve, draw
 from .students import HALF, power_step
-from .tuning import Entry, Tuned, bracket_of, cases_of, compare, tune, work_of
+from .tuning import Entry, Tuned, bracket_of, cases_of, compare, first_seed, tune, work_of
 
-TASK = "proxlin.experiments.equations:train"
+TASK, BIAS = "proxlin.experiments.equations:train", "proxlin.experiments.equations:biased"
 OUTERS = {"huber": Huber, "l1": L1, "l2": L2}
 _BATCH = Choice((64, 256, 1024), (1,), ordered=True)  # of the Jacobian; that of the value is twice as large
 _KAPPA = Lattice(0.1, HALF, (-4, -2, 0, 2))
@@ -82,9 +84,7 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
     name, seed = settings["data"], settings["seed"]
     problem, validation, test = problems_of(name, settings["rows"], seed, settings["outer"])
     solver = solver_of(settings["method"], settings, len(problem), settings["passes"])
-    rows = problem.data
-    columns = rows.columns if isinstance(rows, SparseRows) else rows.shape[1]
-    w = jnp.ones(columns)  # the start of Tran-Dinh et al.
+    w = start_of(problem)
     metrics = {"validation": validation.value, "test": test.value}
     run = minimize(problem, w, solver, passes=settings["passes"], seed=seed, metrics=metrics)
     history = {name: np.where(np.isfinite(column), column, np.inf) for name, column in run.history.items()}
@@ -103,6 +103,18 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _thinned(count: int, most: int = 101) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def start_of(problem: LossOfMean) -> jax.Array:
+    """The start of Tran-Dinh et al., all ones."""
+    rows = problem.data
+    return jnp.ones(rows.columns if isinstance(rows, SparseRows) else rows.shape[1])
+
+
+def biased(settings: Mapping[str, Any]) -> dict[str, float]:
+    """One case: the bias of the mini-batch subgradient at the start."""
+    problem = problems_of(settings["data"], settings["rows"], settings["seed"], settings["outer"])[0]
+    return bias.measure(problem, start_of(problem), settings["batch"], settings["seed"])
 
 
 @lru_cache(maxsize=2)
@@ -126,6 +138,15 @@ def case_of(name: str, method: str, config: Config, setting: Setting, seed: int)
     return Case(TASK, {**asked, "seed": seed, **setting}, work, group)
 
 
+def bias_cases(config: Config, seed: int) -> list[Case]:
+    asked = {"rows": config.rows, "outer": config.outer, "seed": seed}
+    return [
+        Case(BIAS, {"data": name, "batch": batch, **asked}, 1.0 + 1e-3 * batch, f"{name} bias")
+        for name in config.data
+        for batch in bias.BATCHES
+    ]
+
+
 def entries_of(config: Config) -> list[Entry]:
     return [
         Entry((name, method), Grid(axes, config.settings), partial(case_of, name, method, config), config.seeds)
@@ -138,7 +159,9 @@ def plan(config: Mapping[str, object], seed: int) -> Plan:
     settings = parse(Config, config)
     entries = entries_of(settings)
     finalists = settings.finalists
-    return Plan(bracket_of(entries, seed * 1000), cases_of(entries, finalists), work_of(entries, finalists))
+    extra = bias_cases(settings, seed * 1000)
+    work = work_of(entries, finalists) + sum(case.work for case in extra)
+    return Plan(bracket_of(entries, seed * 1000), cases_of(entries, finalists) + len(extra), work)
 
 
 Found = Mapping[tuple[str, str], Tuned]
@@ -217,21 +240,29 @@ def run(context: Context) -> Result:
         classification.parts(name, 0, say=warnings.append)
     found = tune(entries_of(config), context, config.finalists)
     rows = duel_rows(config, found)
-    tables: dict[str, Any] = {"losses": loss_rows(config, found), "duels": rows, "curves": curve_rows(found)}
+    cases = bias_cases(config, first_seed(context))
+    biases = [
+        {"data": case.settings["data"], "batch": case.settings["batch"], **each}
+        for case, each in zip(cases, context.sweep(cases), strict=True)
+    ]
+    tables: dict[str, Any] = {"losses": loss_rows(config, found), "duels": rows, "bias": biases}
+    tables["curves"] = curve_rows(found)
     notes = [
         f"Every method tried {config.settings} settings within {config.passes:g} effective passes; lines are means of "
         f"{config.seeds} seeds (split and batches), bands their range. One XLA thread."
     ]
+    notes.append(f"The bias of a mini-batch subgradient is measured at the start, by {bias.DRAWS} draws on one split.")
     if config.rows:
         notes.append(f"This profile trains on at most {config.rows} rows of each data set.")
-    return Result(tables, {"curves": draw(curves_of(config, found))}, verdicts(rows), notes, warnings)
+    figures, timings = draw("curves", curves_of(config, found)), {"curves": curve_rows(found, "seconds", "seconds")}
+    return Result(tables, figures, [*verdicts(rows), bias.verdict(biases)], notes, warnings, timings)
 
 
-def curve_rows(found: Found) -> list[Row]:
+def curve_rows(found: Found, column: str = "test", name: str = "test_loss") -> list[Row]:
     return [
-        {"data": name, "method": LABELS[method], "passes": float(passes), "test_loss": float(loss)}
-        for (name, method), each in found.items()
-        for passes, loss in zip(_stack(each, "passes").mean(0), _stack(each, "test").mean(0), strict=True)
+        {"data": data, "method": LABELS[method], "passes": float(passes), name: float(value)}
+        for (data, method), each in found.items()
+        for passes, value in zip(_stack(each, "passes").mean(0), _stack(each, column).mean(0), strict=True)
     ]
 
 
@@ -239,7 +270,7 @@ register(
     Experiment(
         "fig5",
         "Figure 5: stochastic nonlinear equations",
-        ("C7", "C8"),
+        ("C7", "C8", "C9"),
         run,
         shipped("fig5"),
         plan,

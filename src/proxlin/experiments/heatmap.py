@@ -10,6 +10,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from .base import Drawing, Point
+from .style import SMALL, WIDTH, styled
+
 SHOWN = 0.25  # the gain at which the colour is full
 
 
@@ -37,42 +40,39 @@ class Cell:
         )
 
 
-def draw(cells: Sequence[Cell]) -> tuple[Figure, dict[str, str]]:
-    """The figure, and the text that shows over each of its cells."""
+@styled
+def draw(cells: Sequence[Cell]) -> Drawing:
+    """The figure, with a text that shows over each of its cells."""
     widths = sorted({cell.width for cell in cells})
     samples, ratios = sorted({cell.n for cell in cells}), sorted({cell.snr for cell in cells})
-    size = (1.6 + len(widths) * (0.72 * len(samples) + 0.6), 1.3 + 0.52 * len(ratios))
-    figure = Figure(figsize=(max(size[0], 6.0), max(size[1], 3.0)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, max(1.1 + 0.4 * len(ratios), 2.4)), layout="constrained")
     colours = matplotlib.colormaps["PuOr"]  # orange: PLI is better; purple: SGD; safe for colour-blind readers
     norm = Normalize(-SHOWN, SHOWN)
-    axes = figure.subplots(1, len(widths), squeeze=False)[0]
-    hovers = {}
+    axes = figure.subplots(1, len(widths), squeeze=False, sharey=True)[0]
+    points = []
     for panel, (ax, width) in enumerate(zip(axes, widths, strict=True)):
         for cell in (cell for cell in cells if cell.width == width):
             x, y = samples.index(cell.n), ratios.index(cell.snr)
-            gid = f"cell-{panel}-{x}-{y}"
-            hovers[gid] = cell.hover()
+            points.append(Point(panel, float(x), float(y), cell.hover()))
             colour = colours(norm(cell.gain_of_sgd))
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", gid=gid))
+            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
             ink = "white" if _luminance(colour) < 0.4 else "black"
             for name, loss, up in (("sgd", cell.sgd_loss, 0.2), ("pli", cell.pli_loss, -0.2)):
                 weight = "bold" if cell.winner == name else "normal"
-                ax.text(x, y + up, _short(loss), ha="center", va="center", fontsize=7, color=ink, weight=weight)
+                ax.text(x, y + up, _short(loss), ha="center", va="center", fontsize=SMALL, color=ink, weight=weight)
         ax.set(xlim=(-0.5, len(samples) - 0.5), ylim=(-0.5, len(ratios) - 0.5), xlabel="samples n")
         ax.set_xticks(range(len(samples)), [str(n) for n in samples])
         ax.set_yticks(range(len(ratios)), [_power(snr) for snr in ratios])
-        ax.set_title(f"student of width {width}", fontsize=9)
+        ax.set_title(f"student of width {width}")
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)
     axes[0].set_ylabel("signal-to-noise ratio")
     mappable = ScalarMappable(norm, colours)
-    bar = figure.colorbar(mappable, ax=list(axes), shrink=0.8, extend="both")
-    bar.ax.set_yticks(
-        [-SHOWN, 0, SHOWN], [f"PLI better\nby {SHOWN:.0%}", "equal", f"SGD better\nby {SHOWN:.0%}"], fontsize=7
-    )
-    figure.suptitle("l2 test loss: SGD above, PLI below; bold where one wins beyond the noise of the seeds", fontsize=9)
-    return figure, hovers
+    bar = figure.colorbar(mappable, ax=list(axes), shrink=0.9, extend="both")
+    bar.ax.set_yticks([-SHOWN, 0, SHOWN], [f"PLI better\nby {SHOWN:.0%}", "equal", f"SGD better\nby {SHOWN:.0%}"])
+    figure.suptitle("l2 test loss: SGD above, PLI below; bold where one wins beyond the noise of the seeds")
+    return Drawing(figure, points)
 
 
 def _luminance(colour: tuple[float, ...]) -> float:

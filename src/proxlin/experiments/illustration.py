@@ -15,9 +15,9 @@ from ..problem import MeanOfLosses
 from ..schedules import InverseSqrt
 from ..solvers import minimize, prox_linear, solve_subproblem, subgradient_descent
 from .base import Context, Experiment, Result, Verdict, register
+from .style import BLUE, GREY, ORANGE, PALE, WIDTH, styled
 
 ONE = np.zeros((1, 1))  # a problem of one sample that carries no data
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # Okabe and Ito, safe for colour-blind readers
 CONFIGS = {"quick": {"anchors": 400, "steps": 30}, "paper": {"anchors": 4000, "steps": 60}}
 
 
@@ -103,19 +103,20 @@ def _path(problem: MeanOfLosses, w: jax.Array, solver, steps: int) -> np.ndarray
     return np.stack(seen)
 
 
+@styled
 def draw(one: MeanOfLosses, two: MeanOfLosses, at: jax.Array, after: jax.Array, paths: dict[str, np.ndarray]) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     x, y = np.meshgrid(np.linspace(-1.7, 1.7, 240), np.linspace(-0.7, 2.4, 240))
     z = jax.jit(jax.vmap(two.value))(jnp.asarray(np.stack([x.ravel(), y.ravel()], axis=1)))
     levels = np.geomspace(0.3, 40, 14)
-    left.contour(x, y, np.asarray(z).reshape(x.shape), levels=levels, colors="#bbbbbb", linewidths=0.7)
+    left.contour(x, y, np.asarray(z).reshape(x.shape), levels=levels, colors=PALE, linewidths=0.7)
     left.plot(x[0], x[0] ** 2, ":", color=GREY, linewidth=1, label="kink")
     for (name, path), color, mark in zip(paths.items(), (ORANGE, BLUE), ("o", "s"), strict=True):
         left.plot(path[:, 0], path[:, 1], "-", color=color, marker=mark, markersize=3, linewidth=1.2, label=name)
     left.plot(1, 1, "*", color="black", markersize=9, label="minimum")
     left.set(xlabel="$w_1$", ylabel="$w_2$", xlim=(-1.7, 1.7), ylim=(-0.7, 2.4))
-    left.legend(fontsize=7, loc="upper center", framealpha=0.9)
+    left.legend(loc="upper center")
     grid = np.linspace(-0.05, 1.5, 400)[:, None]
     model = one.linearize(at).regularize(1.0, at)
     right.plot(grid, jax.vmap(one.value)(jnp.asarray(grid)), color="black", label="$F(w)$")
@@ -127,7 +128,7 @@ def draw(one: MeanOfLosses, two: MeanOfLosses, at: jax.Array, after: jax.Array, 
         right.plot(point, [height], "o", color=color, markersize=4)
         right.annotate(name, (float(point[0]), -1.2), xytext=(4, 4), textcoords="offset points", color=color)
     right.set(xlabel="$w$", xlim=(-0.1, 1.6), ylim=(-1.25, 0.45))
-    right.legend(fontsize=7, loc="upper right", framealpha=0.9)
+    right.legend(loc="upper right")
     return figure
 
 

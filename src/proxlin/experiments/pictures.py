@@ -5,28 +5,31 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from .style import WIDTH, styled
 
+
+@styled
 def draw_map(
     pixels: np.ndarray, rewards: np.ndarray, label: np.ndarray, learned: np.ndarray, predicted: np.ndarray
 ) -> Figure:
     """The map and its best path, the true rewards, and the learned rewards with the predicted path."""
-    figure = Figure(figsize=(11.5, 4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     rows, cols = rewards.shape
     left.imshow(pixels, extent=(-0.5, cols - 0.5, rows - 0.5, -0.5), interpolation="nearest")
     _draw_path(left, label)
-    left.set_title("a map and one of its best paths", fontsize=10)
+    left.set_title("a map and one of its best paths")
     levels = np.unique(rewards)
     panels = (
-        (middle, rewards, None, "true rewards, hidden from the learner", levels if len(levels) <= 6 else None),
-        (right, learned, predicted, "learned rewards and predicted path", None),
+        (middle, rewards, None, "true rewards (hidden)", levels if len(levels) <= 6 else None),
+        (right, learned, predicted, "learned rewards, predicted path", None),
     )
     for ax, values, path, title, ticks in panels:
         image = ax.imshow(values, cmap="cividis")
         if path is not None:
             _draw_path(ax, path)
-        ax.set_title(title, fontsize=10)
-        figure.colorbar(image, ax=ax, shrink=0.85, ticks=ticks).ax.tick_params(labelsize=8)
+        ax.set_title(title)
+        figure.colorbar(image, ax=ax, shrink=0.85, ticks=ticks)
     for ax in (left, middle, right):
         ax.set(xticks=[], yticks=[])
     return figure
@@ -36,5 +39,5 @@ def _draw_path(ax: Any, path: np.ndarray) -> None:
     """A monotone path as a white line through its cells, in the order of row + column, with a dark rim."""
     cells = sorted(zip(*np.nonzero(path), strict=True), key=sum)
     y, x = zip(*cells, strict=True)
-    ax.plot(x, y, color="black", linewidth=4.8, alpha=0.7, solid_capstyle="round")
-    ax.plot(x, y, color="white", linewidth=2.6, solid_capstyle="round")
+    ax.plot(x, y, color="black", linewidth=3.2, alpha=0.7, solid_capstyle="round")
+    ax.plot(x, y, color="white", linewidth=1.8, solid_capstyle="round")

@@ -192,12 +192,12 @@ def curves_of(found: Found, measure: str) -> list[Curve]:
     return curves
 
 
-def curve_rows(found: Found) -> list[Row]:
+def curve_rows(found: Found, names: Sequence[str] = METRICS) -> list[Row]:
     rows = []
     for (ridge, method), each in found.items():
         for at in range(min(len(run["curve_passes"]) for run in each.runs)):
             row: dict[str, Any] = {"ridge_times_n": ridge, "method": LABELS[method]}
-            for name in ("passes", *METRICS):
+            for name in ("passes", *names):
                 row[name] = float(np.mean([run[f"curve_{name}"][at] for run in each.runs]))
             rows.append(row)
     return rows
@@ -219,8 +219,12 @@ def run(context: Context) -> Result:
         "curves": curve_rows(found),
     }
     lines = {"hamming": ("true rewards, ties by chance", floor)}
-    figures = {name: draw(curves_of(found, name), MEASURES[name], False, lines.get(name), True) for name in METRICS}
-    return Result(tables, figures, verdicts(config.tie, leads), notes_of(config, floor, least, count, found))
+    figures: dict[str, Any] = {}
+    for name in METRICS:
+        figures |= draw(name, curves_of(found, name), MEASURES[name], False, lines.get(name), True)
+    notes = notes_of(config, floor, least, count, found)
+    timings = {"curves": curve_rows(found, ["seconds"])}
+    return Result(tables, figures, verdicts(config.tie, leads), notes, timings=timings)
 
 
 def notes_of(config: Config, floor: float, least: float, count: float, found: Found) -> list[str]:

@@ -255,7 +255,7 @@ def run(context: Context) -> Result:
         tables["sensitivity"] = variant_rows(config, found)
     if config.check:
         tables["search"] = search_rows(config, context, found)
-    figure, hovers = draw([Cell(**{name: row[name] for name in Cell.__annotations__}) for row in rows])
+    cells = draw([Cell(**{name: row[name] for name in Cell.__annotations__}) for row in rows])
     ends = sum(bool(row["sgd_at_end_of_axis"] or row["pli_at_end_of_axis"]) for row in rows)
     notes = [
         f"Both methods tried {config.settings} settings a cell within {config.passes:g} effective passes; test loss: "
@@ -270,7 +270,7 @@ def run(context: Context) -> Result:
             f"In {len(stuck)} cells PLI never left its start on some seeds, with a setting that worked on the seed of "
             f"the search: every step was rejected because F would have grown ({'; '.join(stuck)})."
         )
-    return Result(tables, {"cells": figure}, verdicts(config, found, rows), notes, hovers={"cells": hovers})
+    return Result(tables, {"cells": cells}, verdicts(config, found, rows), notes)
 
 
 register(

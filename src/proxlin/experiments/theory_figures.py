@@ -9,9 +9,7 @@ from matplotlib.figure import Figure
 from ..theory import chi_mean, next_gap
 from ..theory.proposition1 import FLOOR
 from .base import Table
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#555555"  # Okabe and Ito, safe for colour-blind readers
-MARKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"))
+from .style import BLUE, GREY, MARKS, ORANGE, SMALL, WIDTH, styled
 
 NAMES = {"paper": "the paper's", "sharp": "sharp", "drawn": "quantiles of the draws"}
 
@@ -22,9 +20,10 @@ def column(rows: Table, name: str) -> np.ndarray:
     return np.asarray([row[name] for row in rows], float)
 
 
+@styled
 def draw_phases(paths: Table, steps: Table, attained: Table) -> Figure:
     """Left: F_t of the first problem with both kappa. Right: every step, in units of its R, below Proposition 1."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     first = [row for row in paths if (row["problem"], row["f"]) == (paths[0]["problem"], paths[0]["f"])]
     for rule, color in zip(dict.fromkeys(row["kappa"] for row in first), (BLUE, ORANGE), strict=True):
@@ -37,7 +36,7 @@ def draw_phases(paths: Table, steps: Table, attained: Table) -> Figure:
         left.axhline(R, color=color, linestyle="--", linewidth=1, label=f"its radius $R$ = {R:.3f}")
     left.set(xlabel="step $t$", ylabel="$F(w_t) - F^*$", title=f"{paths[0]['problem']}, {paths[0]['f']}")
     left.set(ylim=(1e-16, 1e5))
-    left.legend(fontsize=7, loc="upper right", ncol=2)
+    left.legend(loc="upper right")
     _draw_every_step(right, paths, steps, attained)
     return figure
 
@@ -62,9 +61,10 @@ def _draw_every_step(axes: Axes, paths: Table, steps: Table, attained: Table) ->
     axes.axvline(1, color=GREY, linestyle=":", linewidth=1)
     title = "Every step, in units of its own $R$"
     axes.set(xlabel="$(F(w_t) - F^*) / R$", ylabel="$(F(w_{t+1}) - F^*) / R$", title=title)
-    axes.legend(fontsize=7, loc="upper left")
+    axes.legend(loc="upper left")
 
 
+@styled
 def draw_transition(transition: Table, examples: Table, spans: Spans) -> Figure:
     """First panel: F_t of two runs. Then, for each problem and radius, F_j / F(wbar) against sigma E chi_k / R."""
     panels = [(key, radius) for key in spans for radius in ("measured", "Proposition 1")]
@@ -73,9 +73,9 @@ def draw_transition(transition: Table, examples: Table, spans: Spans) -> Figure:
         [row for row in transition if mine(row, key) and row[f"{radius} j"] is not None] for key, radius in panels
     ]
     full = [(key, radius, rows) for (key, radius), rows in zip(panels, chosen, strict=True) if rows]
-    lines = -(-(1 + len(full)) // 3)
-    figure = Figure(figsize=(13.5, 4.0 * lines), layout="constrained")
-    first, *others = figure.subplots(lines, 3).ravel()
+    lines = -(-(1 + len(full)) // 2)
+    figure = Figure(figsize=(WIDTH, 2.9 * lines), layout="constrained")
+    first, *others = figure.subplots(lines, 2).ravel()
     _draw_runs(first, examples)
     for axes, (key, radius, rows) in zip(others, full, strict=False):
         _draw_transition(axes, rows, radius, spans[key])
@@ -101,7 +101,7 @@ def _draw_runs(axes: Axes, examples: Table) -> None:
         ylim=(1e-16, 1e7),
         title=f"{examples[0]['problem']}, {examples[0]['noise']} noise",
     )
-    axes.legend(fontsize=7, loc="upper right", ncol=2)
+    axes.legend(loc="upper right")
 
 
 def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, tuple[float, float]]) -> None:
@@ -114,16 +114,17 @@ def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, t
         mine = [row for row in rows if row["noise"] == noise]
         points = column(mine, f"{radius} sigma E chi / R"), column(mine, f"{radius} F_j") / column(mine, "F(wbar)")
         axes.plot(*points, mark, color=color, markersize=4, alpha=0.7, markeredgewidth=0, label=noise)
-    axes.text(0.02, 0.03, "below 1 the phase starts in the noise", transform=axes.transAxes, fontsize=7, color=GREY)
+    axes.text(0.02, 0.03, "below 1 the phase starts in the noise", transform=axes.transAxes, fontsize=SMALL, color=GREY)
     axes.set(
         xlabel=r"$\sigma\,\mathrm{E}\chi_k / R$", ylabel=r"$F(w_j) / F(\bar w)$", xlim=(x[0], x[-1]), ylim=(1e-5, 1e5)
     )
-    axes.legend(fontsize=6.5, loc="upper right")
+    axes.legend(loc="upper right")
 
 
+@styled
 def draw_windows(cells: Table) -> Figure:
     """F(wbar) / (sigma E chi_k), Gaussian: the two windows, and the interval of the draws, against k and against n."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     rows = [row for row in cells if row["noise"] == "gaussian"]
     for axes, name, other in ((left, "k", "n"), (right, "n", "k")):
@@ -140,5 +141,5 @@ def draw_windows(cells: Table) -> Figure:
         axes.set(xscale="log", xlabel=f"${name}$", title=title, xticks=x, xticklabels=[f"{each:.0f}" for each in x])
         axes.minorticks_off()
     left.set(ylabel=r"$F(\bar w) / (\sigma\,\mathrm{E}\chi_k)$")
-    right.legend(fontsize=8)
+    right.legend()
     return figure

@@ -17,7 +17,7 @@ from ..data.sequences import SYNTHETIC, words_there
 from ..search import Grid, Setting
 from .base import Case, Context, Experiment, Plan, Result, Row, register
 from .config import parse, shipped
-from .curves import Curve, draw
+from .curves import Curve, draw, rows
 from .intervals import interval
 from .readers import FOLDS, GRIDS, MODELS
 from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of
@@ -173,13 +173,15 @@ def run(context: Context) -> Result:
     found = tune(entries_of(config, data), context, config.finalists)
     read = refits(config, data, found, context)
     differences = difference_rows(config, read)
-    tables = {"errors": error_rows(found, read), "differences": differences}
+    curves = curves_of(read)
+    tables = {"errors": error_rows(found, read), "differences": differences, "curves": rows(curves, "passes")}
     return Result(
         tables,
-        {"curves": draw(curves_of(read), "wrong letters in test words, %", False, None, True)},
+        draw("curves", curves, "wrong letters in test words, %", False, None, True),
         (),
         notes_of(config, data, differences),
         warnings,
+        {"curves": rows(curves, "seconds")},
     )
 
 

@@ -31,30 +31,32 @@ def u_minus_projection(project: Callable, u: Vector, step: Scalar, rho: Scalar) 
 
 
 class AbstractOuter(eqx.Module):
-    """A convex function f: R^k -> R.
-
-    `sharpness(k)` is the largest m with f(u) - min f >= m dist(u, argmin f), and 0 where f is not sharp;
-    `smoothness(k)` the Lipschitz constant of the gradient, and inf where there is none.
-    """
+    """A convex function f: R^k -> R."""
 
     oracle_calls: ClassVar[int] = 0  # combinatorial oracle calls in one value or subgradient
 
     @abc.abstractmethod
-    def value(self, u: Vector) -> Float[Array, ""]: ...
+    def value(self, u: Vector) -> Float[Array, ""]:
+        """f(u)."""
 
     @abc.abstractmethod
-    def subgradient(self, u: Vector) -> Float[Array, " k"]: ...
+    def subgradient(self, u: Vector) -> Float[Array, " k"]:
+        """A v with f(p) >= f(u) + <v, p - u> for every p."""
 
     @abc.abstractmethod
-    def smooth(self, nu: Scalar) -> "AbstractOuter": ...
+    def smooth(self, nu: Scalar) -> "AbstractOuter":
+        """f_nu, a function with a Lipschitz gradient near f."""
 
     @abc.abstractmethod
-    def lipschitz(self, k: int) -> Scalar: ...
+    def lipschitz(self, k: int) -> Scalar:
+        """The least l with |f(u) - f(p)| <= l |u - p| on R^k."""
 
     @abc.abstractmethod
-    def sharpness(self, k: int) -> Scalar: ...
+    def sharpness(self, k: int) -> Scalar:
+        """The largest m with f(u) - min f >= m dist(u, argmin f); 0 where f is not sharp."""
 
     def smoothness(self, k: int) -> Scalar:
+        """The Lipschitz constant of the gradient; inf where there is none."""
         return float("inf")
 
     def check(self, k: int) -> None:
@@ -70,10 +72,12 @@ class AbstractProximable(AbstractOuter):
     """
 
     @abc.abstractmethod
-    def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]: ...
+    def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
+        """argmin_p f(p) + |p - u|^2 / (2 step)."""
 
     @abc.abstractmethod
-    def conjugate(self, v: Vector) -> Float[Array, ""]: ...
+    def conjugate(self, v: Vector) -> Float[Array, ""]:
+        """f*(v) = max_u <u, v> - f(u)."""
 
     def smooth(self, nu: Scalar) -> AbstractOuter:
         from .smoothing import Envelope

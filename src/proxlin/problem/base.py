@@ -91,6 +91,7 @@ class AbstractProblem(eqx.Module):
         return self._call(_value_and_subgradient, w)
 
     def __len__(self) -> int:
+        """n."""
         return 1 if self.single else _leading(self.data)
 
     def __getitem__(self, batch: Index) -> "AbstractProblem":
@@ -98,11 +99,13 @@ class AbstractProblem(eqx.Module):
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
         batch = check_batch(batch, len(self))
-        take = lambda x: x[batch]
+        # in a compiled loop nobody can be told of an index out of range: clipping is cheaper than filling in nan
+        clip = lambda x: jnp.asarray(x).at[batch].get(mode="clip")
+        take = (lambda x: x[batch]) if is_concrete(batch) else clip
         return _replace(
             self,
             data=jax.tree.map(take, self.data),
-            weights=None if self.weights is None else self.weights[batch],
+            weights=None if self.weights is None else take(self.weights),
             single=not isinstance(batch, slice) and np.ndim(batch) == 0,
         )
 

@@ -139,7 +139,10 @@ class CasimirSVRG(AbstractSolver):
 def casimir_svrg(
     nu: Any, kappa: Any = None, step: Any = None, warm_start: str = "center", average: bool = True
 ) -> CasimirSVRG:
-    """Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of epochs."""
+    """w_k ~ argmin_w F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k - w_{k-1}).
+
+    Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of epochs.
+    """
     if warm_start not in WARM_STARTS:
         raise ValueError(f"warm_start must be one of {', '.join(WARM_STARTS)}; it is {warm_start!r}.")
     return CasimirSVRG(

@@ -62,7 +62,7 @@ class _Scaled(eqx.Module):
         self.anchor = self.cone.project(jnp.zeros_like(b))
         b, rho = b * radius, rho * radius**2
         z = b
-        if not isinstance(cone, (Ball, Space)):  # there the anchor is 0
+        if not isinstance(cone, (Ball, Box, Space)):  # there the anchor is 0
             z = b - rho[:, None] * self.anchor - _fore(B, _back(B, self.anchor)) * (radius**2 / kappa)
         z = z - jnp.mean(z, axis=-1, keepdims=True) if isinstance(cone, Simplex) else z  # f(z + t) = f(z) + t
         sizes = norms(z)

@@ -78,8 +78,9 @@ class ModelBased(AbstractSolver):
         return f"Try a smaller step, such as {first / 10:.2g}."
 
     def name(self) -> str:
-        batch = "subgradient_descent" if self.batch_size is None else "sgd"
-        return {"Linear": batch, "Truncated": "truncated"}.get(type(self.model).__name__, "stochastic_prox_linear")
+        model, batch = type(self.model).__name__, "subgradient_descent" if self.batch_size is None else "sgd"
+        named = {"Linear": batch, "Truncated": "truncated", "ProxLinear": "stochastic_prox_linear"}
+        return named.get(model, model)
 
 
 def _batch(size: Any) -> int:
@@ -107,5 +108,8 @@ def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
 
 
 def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
-    """The prox-linear step of a mini-batch through its dual, of size batch_size * k; 1/step is kappa."""
+    """w+ = argmin_x (1/b) sum_{i in batch} f(phi_i(w) + J_i (x - w)) + |x - w|^2 / (2 step), exactly.
+
+    Solved through its dual, of size batch_size * k; 1/step is kappa.
+    """
     return ModelBased(ProxLinear(Subsolver()), as_schedule(step), _batch(batch_size), True)

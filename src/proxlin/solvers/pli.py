@@ -159,8 +159,9 @@ class PLI(AbstractSolver):
 
 
 def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str | None = None) -> PLI:
-    """Prox-linear with an incremental inner loop of `inner_passes` epochs (a number, or a schedule of outer steps).
+    """w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, kept unless F grows.
 
+    The subproblem gets `inner_passes` epochs of an incremental inner loop (a number, or a schedule of outer steps):
     inner="casimir_svrg" smooths f by nu (a number or a schedule of outer steps); inner="dual" is block dual coordinate
     ascent, which needs neither nu nor step, and an f with a projection. Not given, it is "casimir_svrg" where nu is
     given and else "dual", the better one at equal cost (docs/decisions/0006).

@@ -208,7 +208,11 @@ class ProxLinearAccelerated(AbstractSolver):
 
 
 def prox_linear(kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False) -> AbstractSolver:
-    """The exact prox-linear method; kappa a number: the paper's iteration, every step taken; None: adaptive."""
+    """w+ = argmin_x sum_i c_i f(u_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
+
+    kappa a number: the paper's iteration, eq. (3), every step taken; None: adaptive, and no step increases F.
+    `tol` is the relative gap of a subproblem; `accelerated` adds a second step from an extrapolated point.
+    """
     subsolver = Subsolver(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)

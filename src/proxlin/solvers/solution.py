@@ -45,6 +45,15 @@ class Solution:
             f"{self.history['seconds'][-1]:.3g} s)\n  {self.message}"
         )
 
+    def records(self) -> list[dict[str, Any]]:
+        """The history as rows of plain numbers, with the solver and the seed: `pandas.DataFrame(solution.records())`.
+
+        polars takes them as well; the rows of several runs can be added up into one table.
+        """
+        columns = [column.tolist() for column in self.history.values()]
+        run = {"solver": self.solver, "seed": self.seed}
+        return [run | dict(zip(self.history, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def save(self, path: str | Path) -> None:
         """Write the solution to a file; `load_solution` reads it, and `minimize(..., resume=...)` goes on from it."""
         arrays: dict[str, np.ndarray] = {}

@@ -114,8 +114,9 @@ class SVRG(AbstractSolver):
 
 
 def svrg(step: Any, nu: Any = 0.0, average: bool = True) -> SVRG:
-    """SVRG with a constant step (or a schedule of epochs); nu > 0 smooths f, nu = 0.0 takes subgradients.
+    """w - step (g_i(w) - g_i(snapshot) + mean g(snapshot)): SVRG, its step a number or a schedule of epochs.
 
+    g_i is the gradient of the loss of sample i smoothed by nu, or a subgradient of the loss itself where nu = 0.0.
     An epoch is a full snapshot and n steps with replacement from it; the next epoch starts at the average of its
     iterates (or at the last). On smoothed losses the step must be of the order nu / max_i |J_i|^2.
     """

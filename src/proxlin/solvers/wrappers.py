@@ -1,4 +1,4 @@
-"""Wrappers: averaging, best-so-far, and a model-based solver in the shape of optax."""
+"""Wrappers: averaging, best-so-far, and a stochastic solver in the shape of optax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,11 @@ from jaxtyping import Array
 
 from ..cost import Cost
 from ..outers import AbstractOuter
-from ..problem import AbstractProblem, MeanOfLosses
+from ..problem import AbstractProblem, LossOfMean, MeanOfLosses
 from ..types import Key, Params, dtype_of, is_parameter
 from .base import AbstractSolver, Info
+from .estimators import MiniBatch
+from .gauss_newton import GaussNewtonState, StochasticGaussNewton
 from .model_based import ModelBased
 
 
@@ -116,16 +118,21 @@ class BestSoFar(AbstractSolver):
 
 
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
-    """A model-based solver as an optax transformation: `update(grads, state, params, batch=batch)`.
+    """A solver whose step needs one batch, as an optax transformation: `update(grads, state, params, batch=batch)`.
 
-    The update is argmin_x model(x) + |x - w|^2 / 2 step - w on the batch given, whose leaves have a leading axis of
-    samples; the gradients passed in are not used. With `stochastic_prox_linear` it is the dual Gauss-Newton
-    direction of the mini-batch, a drop-in for the gradient step of an existing training loop.
+        update = argmin_x model_B(x) + |x - w|^2 / 2 step - w,     B the batch given, with a leading axis of samples
+
+    The gradients passed in are not used. `sgd`, `truncated` and `stochastic_prox_linear` (the dual Gauss-Newton
+    direction of the mini-batch) take B as a mean of losses; `stochastic_gauss_newton` with fresh mini-batches takes it
+    as the loss of a mean. The schedule goes on with each update; the batch size is that of the batch. `svrg`,
+    `casimir_svrg`, `pli` and the "sarah" and "svrg" estimators need full passes over the data between steps, which an
+    update does not see, and `Averaged` and `BestSoFar` an answer apart from the iterate: those are for `minimize`.
     """
-    if not isinstance(solver, ModelBased):
+    fresh = isinstance(solver, StochasticGaussNewton) and isinstance(solver.estimator, MiniBatch)
+    if not fresh and not isinstance(solver, ModelBased):
         raise TypeError(
-            f"as_optax needs a solver whose step is a function of one batch (sgd, truncated, stochastic_prox_linear); "
-            f"{solver.name()} is not. Take minimize."
+            f"as_optax needs a solver whose step is a function of one batch (sgd, truncated, stochastic_prox_linear, "
+            f"stochastic_gauss_newton with fresh mini-batches); {solver.name()} is not. Take minimize."
         )
 
     def init(params: Params) -> Array:
@@ -137,9 +144,17 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
                 "Call update(grads, state, params, batch=batch): the step needs the parameters and the data."
             )
         at, rest = eqx.partition(params, is_parameter)
-        problem = MeanOfLosses(inner, outer, batch).bind(rest)
-        step = jnp.asarray(solver.schedule(state)).astype(dtype_of(at))
-        w, _counts = solver.model.minimize(problem, at, step)
-        return optax.tree.sub(w, at), state + 1
+        problem = (LossOfMean if fresh else MeanOfLosses)(inner, outer, batch).bind(rest)
+        solver.check(problem)
+        return optax.tree.sub(_one_step(solver, problem, at, state), at), state + 1
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _one_step(solver: AbstractSolver, problem: AbstractProblem, w: Params, t: Array) -> Params:
+    """The step t of a solver that takes the whole problem as its batch."""
+    if isinstance(solver, StochasticGaussNewton):
+        memory = solver.estimator.init(problem, w)  # of fresh mini-batches: nothing
+        return solver.step(problem, GaussNewtonState(w, memory, t), jnp.arange(len(problem)))[0].w
+    assert isinstance(solver, ModelBased)
+    return solver.model.minimize(problem, w, jnp.asarray(solver.schedule(t)).astype(dtype_of(w)))[0]

@@ -1,8 +1,8 @@
-"""Estimators for scikit-learn: robust multi-output regression.
+"""Robust multi-output regression.
 
-    min_w  (1/n) sum_i s_i f(predict(w, x_i) - y_i) + ridge/2 |w|^2,     x and y standardised, s the sample weights
+    min_w  (1/n) sum_i s_i f(predict(w, x_i) - y_i) + ridge/2 |w|^2
 
-They work in float64 whatever JAX is set to, and leave its setting as it was.
+x and y are standardised, s are the sample weights.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,13 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .inners import residual
-from .networks import MLP
-from .outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
-from .problem import MeanOfLosses
-from .solvers import AbstractSolver, minimize, solve_subproblem
-from .types import Params
+from ..inners import residual
+from ..networks import MLP
+from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
+from ..problem import MeanOfLosses
+from ..solvers import AbstractSolver, minimize, solve_subproblem
+from ..types import Params
+from ..units import units_of
 
 LOSSES: dict[str, Any] = {
     "l2": L2,
@@ -31,7 +32,6 @@ LOSSES: dict[str, Any] = {
     "squared": SquaredL2,
     "median": lambda: Quantile(0.5),
 }
-DEVIATION = 1.4826  # of a normal distribution, over its median absolute deviation
 
 
 class CompositeRegressor(RegressorMixin, BaseEstimator):
@@ -158,12 +158,9 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def _standardize(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> None:
         """Features by mean and deviation; targets by median and median absolute deviation, which outliers leave."""
-        self._center = np.average(X, axis=0, weights=s)
-        self._scale = _or_one(np.sqrt(np.average((X - self._center) ** 2, axis=0, weights=s)), X)
-        self._y_center = _median(y, s)
-        away = np.abs(y - self._y_center)
-        spread = DEVIATION * _median(away, s)
-        self._y_scale = np.where(spread > 0, spread, _or_one(np.average(away, axis=0, weights=s), y))
+        units = units_of(X, y, s)
+        self._center, self._scale = units.x_center, units.x_scale
+        self._y_center, self._y_scale = units.y_center, units.y_scale
 
     def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
         x, z = (X - self._center) / self._scale, (y - self._y_center) / self._y_scale
@@ -188,16 +185,3 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def _keep(self, w: Params) -> None:
         self._w = jax.tree.map(np.asarray, w)
-
-
-def _or_one(scale: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """1 for what is constant up to rounding."""
-    return np.where(scale > 10 * np.finfo(float).eps * np.abs(of).max(axis=0, initial=0), scale, 1.0)
-
-
-def _median(values: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The least value with half of the weight at or below it, in each column: a row of weight 2 counts as two rows."""
-    order = np.argsort(values, axis=0)
-    below = np.cumsum(s[order], axis=0)
-    at = np.argmax(below >= below[-1] / 2 * (1 - 1e-12), axis=0)
-    return np.take_along_axis(values, np.take_along_axis(order, at[None], axis=0), axis=0)[0]

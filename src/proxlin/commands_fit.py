@@ -1,0 +1,150 @@
+"""`proxlin fit FILE --target COLUMN` and `proxlin predict MODEL FILE`: robust regression of a table of one's own."""
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .errors import UserError, require
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .fitting.fit import Report
+
+LOSSES, SOLVERS = ("l2", "l1", "huber"), ("auto", "prox_linear", "sgd", "truncated")
+WIDEST = 100_000  # hidden units; more is a slip of the hand
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file with named columns.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no notes.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def fit(
+    file: File,
+    target: Annotated[list[str], typer.Option(help="A column to predict (may be repeated).")],
+    loss: Annotated[str, typer.Option(help=f"Of the residuals: {', '.join(LOSSES)}.")] = "l2",
+    hidden: Annotated[int, typer.Option(help="Width of the hidden layer of tanh units; 0: a linear model.")] = 64,
+    solver: Annotated[str, typer.Option(help=f"One of {', '.join(SOLVERS)}.")] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for model.npz, metrics, settings and report.html.")] = Path("fit"),
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Fit a model that outliers in the targets do not spoil, and compare it with least squares."""
+    for name, value, known in (("--loss", loss, LOSSES), ("--solver", solver, SOLVERS)):
+        if value not in known:
+            raise UserError(f"{name} {value}: take one of {', '.join(known)}.")
+    if not 0 <= hidden <= WIDEST:
+        raise UserError(f"--hidden {hidden}: take a width from 0 to {WIDEST}.")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"--seed {seed}: take a number from 0 to {2**31 - 1}.")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a folder.")
+    require("jinja2", "experiments")  # before the work, not after it
+    from .data.frames import read_frame
+
+    frame = read_frame(file)
+    from .experiments.engines import use_64_bits
+
+    use_64_bits()
+    from .fitting.fit import fit as fitted
+    from .fitting.model import Asked
+
+    with _bar(quiet) as say:
+        report = fitted(frame, Asked(tuple(target), loss, hidden, solver, seed), say)
+    from .fitting.page import write
+
+    page = write(out, str(file), report)
+    if not quiet:
+        for note in report.notes:
+            print(f"Note: {note}.", file=sys.stderr)
+    if as_json:
+        print(json.dumps(_answer(out, report), indent=1))
+    elif not quiet:
+        print(_table(report))
+        print(f"Model: {out / 'model.npz'}; report: {page}")
+    return 0
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="model.npz, as `proxlin fit` wrote it.")],
+    file: File,
+    out: Annotated[Path | None, typer.Option(help="A CSV file to write, in place of the standard output.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Predict the targets of a fitted model for each row of a table, as CSV."""
+    if out is not None and out.is_dir():
+        raise UserError(f"--out {out} is a folder; name a file.")
+    from .data.frames import read_frame
+    from .experiments.engines import use_64_bits
+
+    use_64_bits()
+    from .experiments.store import write_file
+    from .fitting.model import load_model
+
+    loaded = load_model(model)
+    values, notes = loaded.predict(read_frame(file))
+    for note in [] if quiet else notes:
+        print(f"Note: {note}.", file=sys.stderr)
+    names = loaded.asked.targets
+    text = json.dumps(_records(names, values)) + "\n" if as_json else _csv(names, values)
+    if out is None:
+        print(text, end="")
+    else:
+        write_file(out, text.encode())
+    return 0
+
+
+def _records(names: tuple[str, ...], values: "np.ndarray") -> list[dict[str, float]]:
+    return [dict(zip(names, row, strict=True)) for row in values.tolist()]
+
+
+def _csv(names: tuple[str, ...], values: "np.ndarray") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(values.tolist())
+    return text.getvalue()
+
+
+def _answer(out: Path, report: "Report") -> dict[str, Any]:
+    about = report.model.about
+    asked = dataclasses.asdict(report.model.asked)
+    return {"model": str(out / "model.npz"), "asked": asked} | about | {"notes": report.notes}
+
+
+def _table(report: "Report") -> str:
+    """The mean absolute errors on held-out rows, a line for each target and loss."""
+    lines = [f"Mean absolute error on {report.model.about['held_out']} held-out rows (95 % interval):"]
+    name = "mean absolute error"
+    for row in report.metrics:
+        error = f"{row[name]:.4g} ({row[f'{name} low']:.4g} to {row[f'{name} high']:.4g})"
+        over = [row["over least squares"] - 1, row["over least squares low"] - 1, row["over least squares high"] - 1]
+        gain = "" if row["loss"] == "least squares" else "; {:+.0%} ({:+.0%} to {:+.0%}) against it".format(*over)
+        lines.append(f"  {row['target']}, {row['loss']}: {error}{gain}")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Any]:
+    """What is being done and how far it is: a bar on the standard error."""
+    if quiet:
+        yield lambda what, share: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)

@@ -1,0 +1,33 @@
+"""How every figure looks: drawn at the width it is printed at, so that its text is as large on paper as written here.
+
+    @styled
+    def draw(...) -> Figure
+
+The colours are those of Okabe and Ito, safe for colour-blind readers (https://jfly.uni-koeln.de/color/); lines and
+marks differ in more than colour.
+"""
+
+from typing import Any
+
+from matplotlib import rc_context
+
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+YELLOW, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
+GREY, LIGHT, PALE = "#555555", "#999999", "#CFCFCF"
+
+LINES = (
+    *((BLUE, "-"), (ORANGE, "-"), (GREEN, "--"), (PINK, "--")),
+    *((YELLOW, "-."), (SKY, "-."), (BLACK, ":"), (LIGHT, ":")),
+    *((BLUE, ":"), (ORANGE, ":")),
+)
+MARKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"))
+
+WIDTH = 6.75  # inches: both columns of a page of ICML; half of it, a panel, is one column
+SMALL = 7  # points
+
+_LOOK: dict[Any, Any] = (
+    {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "figure.titlesize": 8, "lines.linewidth": 1.2}
+    | {"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL, "axes.linewidth": 0.6}
+    | {"legend.framealpha": 0.9, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.edgecolor": "0.8"}
+)
+styled = rc_context(_LOOK)

@@ -1,0 +1,135 @@
+"""Fit a table: judge the loss asked for and least squares on rows held out, then fit the former to all rows."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..data.frames import Frame
+from ..errors import UserError
+from .columns import Encoder, encoder_of, targets_of
+from .model import Asked, Model
+from .search import FOLDS, LARGE, REACH, Found, search
+from .training import Say
+
+ROWS, HELD_OUT = 10, 0.2  # with fewer rows nothing can be held out; the share that is
+RESAMPLES, MANY = 2000, 5000
+NAMES = {"l2": "l2", "l1": "l1", "huber": "Huber", "squared": "least squares"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A fit: the model, what a reader of its data should know, the settings tried, and errors on held-out rows."""
+
+    model: Model
+    notes: list[str]
+    path: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+    predictions: dict[str, np.ndarray]  # on the held-out rows, of the loss asked for and of least squares
+    truth: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table ready to be fitted, which rows are held out, the fold of each row, and what a reader should know."""
+
+    encoder: Encoder
+    X: np.ndarray
+    y: np.ndarray
+    held: np.ndarray
+    fold: np.ndarray
+    notes: list[str]
+
+
+def fit(frame: Frame, asked: Asked, say: Say) -> Report:
+    """The model of the loss asked for, fitted to all rows, and how it and least squares do on rows held out."""
+    start = time.perf_counter()
+    rows = prepare(frame, asked)
+    found = {loss: judged(rows, dataclasses.replace(asked, loss=loss), _part(say, j, loss)) for j, loss in _both(asked)}
+    last = refitted(rows, asked, found[asked.loss], _part(say, 2, asked.loss))
+    truth = rows.y[rows.held]
+    predictions = {loss: each.predict(rows.X[rows.held]) for loss, each in found.items()}
+    metrics = compare(asked, truth, predictions)
+    about = {"rows": len(rows.X), "held_out": int(rows.held.sum()), "settings": dataclasses.asdict(last.setting)}
+    about |= {"solver": last.task.solver, "why": last.why, "metrics": metrics, "version": __version__}
+    about |= {"seconds": round(time.perf_counter() - start, 2)}
+    path = [row for loss, each in found.items() for row in each.rows(f"{NAMES[loss]}, to be judged")]
+    path += last.rows(NAMES[asked.loss]) if len(last.settings) > 1 else []
+    model = Model(asked, rows.encoder, last.units, last.w, about)
+    return Report(model, [*rows.notes, *_far(last, len(rows.X))], path, metrics, predictions, truth)
+
+
+def prepare(frame: Frame, asked: Asked) -> Rows:
+    """The rows that have every target, as numbers, and their split; what cannot be fitted is a sentence."""
+    y, there = targets_of(frame, asked.targets)
+    notes = [] if there.all() else [f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"]
+    frame, y = frame.rows(np.flatnonzero(there)), y[there]
+    n = len(frame)
+    if n < ROWS:
+        raise UserError(f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more.")
+    encoder = encoder_of(frame, asked.targets)
+    X, more = encoder.encode(frame)
+    order = np.random.default_rng(asked.seed).permutation(n)
+    held, fold = np.zeros(n, bool), np.empty(n, int)
+    held[order[: max(2, round(HELD_OUT * n))]] = True
+    fold[order] = np.arange(n) % FOLDS
+    return Rows(encoder, X, y, held, fold, [*notes, *more, *encoder.left_out])
+
+
+def judged(rows: Rows, asked: Asked, say: Say) -> Found:
+    """The fit to the rows not held out."""
+    return search(rows.X, rows.y, asked, np.where(rows.held, -1, rows.fold), say)
+
+
+def refitted(rows: Rows, asked: Asked, before: Found | None, say: Say) -> Found:
+    """The fit to all rows; of a large table with the setting found before."""
+    settings = (before.setting,) if before is not None and len(rows.X) > LARGE else ()
+    return search(rows.X, rows.y, asked, rows.fold, say, settings)
+
+
+def _both(asked: Asked) -> enumerate:
+    return enumerate(dict.fromkeys((asked.loss, "squared")))
+
+
+def _part(say: Say, number: int, loss: str) -> Say:
+    """The progress of one of three searches."""
+    return lambda what, share: say(f"{NAMES[loss]}: {what}", (number + share) / 3)
+
+
+def _far(found: Found, n: int) -> list[str]:
+    where = f"have a target more than {REACH:g} deviations away from a linear fit; it is taken to be at that distance"
+    return [f"{found.far} of {n} rows {where}"] if found.far else []
+
+
+def compare(asked: Asked, y: np.ndarray, predictions: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Mean and median absolute errors on held-out rows, with 95 % intervals by resampling them; the ratio is paired.
+
+    Of more than MANY rows some are resampled, and the interval shrinks by the root of their share.
+    """
+    rng, m = np.random.default_rng(asked.seed), min(len(y), MANY)
+    some, drawn = rng.permutation(len(y))[:m], rng.integers(0, m, (RESAMPLES, m), np.int32)
+    shrink = (m / len(y)) ** 0.5
+
+    def interval(name: str, of: Callable[..., Any], *errors: np.ndarray) -> dict[str, float]:
+        value, at = (float(of(*(each[rows] for each in errors))) for rows in (slice(None), some))
+        low, high = np.quantile(of(*(each[some][drawn] for each in errors)), [0.025, 0.975]) - at
+        return {name: value, f"{name} low": value + shrink * low, f"{name} high": value + shrink * high}
+
+    rows = []
+    for j, target in enumerate(asked.targets):
+        base = np.abs(predictions["squared"][:, j] - y[:, j])
+        for loss, z in predictions.items():
+            error = np.abs(z[:, j] - y[:, j])
+            row: dict[str, Any] = {"target": target, "loss": NAMES[loss]}
+            row |= interval("mean absolute error", lambda e: e.mean(axis=-1), error)
+            row |= interval("median absolute error", lambda e: np.median(e, axis=-1), error)
+            rows.append(row | interval("over least squares", _ratio, error, base))
+    return rows
+
+
+def _ratio(error: np.ndarray, base: np.ndarray) -> np.ndarray | np.floating:
+    return error.mean(axis=-1) / np.maximum(base.mean(axis=-1), np.finfo(float).tiny)

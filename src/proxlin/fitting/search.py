@@ -1,0 +1,122 @@
+"""Settings by cross-validation, and the fit of the best.
+
+chosen = argmin over settings of the mean of f over rows, each predicted by a fit that did not see it
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..types import Params
+from ..units import DEVIATION, Units, units_of
+from .model import Asked
+from .training import LOSSES, Say, Setting, Task, predict, solver_of, train
+
+FOLDS, MEMBERS = 5, 10  # members: fits from different starts, whose mean is the model
+LARGE, FEWER = 2000, 3  # above so many rows one fold tells settings apart, and fewer members are enough
+REACH = 5.0  # deviations; a normal residual is beyond them once in two million
+STRAIGHT = Setting(0.0, 0.0, 0.3)  # a linear model
+LINEAR = tuple(Setting(0.0, ridge) for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 0.0))
+NETWORKS = (
+    STRAIGHT,
+    *(Setting(1.0, ridge, step) for ridge in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4) for step in (0.3, 1.0, 3.0)),
+)
+FEW_NETWORKS = (
+    STRAIGHT,
+    *(Setting(1.0, ridge, step) for ridge, step in ((1e-2, 1.0), (1e-3, 1.0), (1e-5, 0.3), (1e-5, 1.0), (1e-5, 5.0))),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The settings tried, the losses of each on rows it did not see, the best, and its fit."""
+
+    settings: tuple[Setting, ...]
+    losses: np.ndarray  # (settings, rows)
+    best: int
+    task: Task
+    why: str
+    units: Units
+    w: Params
+    far: int  # rows with a target beyond REACH
+
+    @property
+    def setting(self) -> Setting:
+        return self.settings[self.best]
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.units.given(predict(self.task.network(), self.w, self.units.features(X)).mean(axis=0))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        means = self.losses.mean(axis=1)
+        errors = self.losses.std(axis=1) / np.sqrt(self.losses.shape[1])
+        return [
+            {"loss": name, "model": "network" if each.start else "linear", "ridge": each.ridge, "step": each.step}
+            | {"cross-validated loss": float(mean), "standard error": float(error), "chosen": j == self.best}
+            for j, (each, mean, error) in enumerate(zip(self.settings, means, errors, strict=True))
+        ]
+
+
+def search(
+    X: np.ndarray, y: np.ndarray, asked: Asked, fold: np.ndarray, say: Say, settings: Sequence[Setting] = ()
+) -> Found:
+    """The best setting (of all if none is given) for the rows whose fold is not -1, and its fit to them."""
+    used, large = fold >= 0, len(X) > LARGE
+    units = units_of(X[used], y[used])
+    task = Task(units.features(X), units.targets(y), asked.hidden, asked.loss, asked.solver, asked.seed)
+    solver, why = solver_of(task)
+    task = dataclasses.replace(task, solver=solver)
+    near = within_reach(task, used) if asked.hidden and asked.loss != "squared" else task.y
+    far = int(np.any(~np.isclose(near, task.y)[used], axis=1).sum())
+    task = dataclasses.replace(task, y=near)
+    settings = tuple(settings) or _distinct((FEW_NETWORKS if large else NETWORKS) if asked.hidden else LINEAR, solver)
+    losses = np.zeros((1, 1))
+    if len(settings) > 1:
+        losses = cross_validated(
+            task, settings, fold, 1 if large else FOLDS, lambda what, share: say(what, 0.7 * share)
+        )
+    best = int(np.argmin(losses.mean(axis=1)))  # the simplest of equals
+    count = 1 if not settings[best].start else FEWER if large else MEMBERS
+    weights = np.repeat(used[None].astype(float), count, axis=0)
+    w = train(task, [settings[best]] * count, weights, range(count), lambda what, share: say(what, 0.7 + 0.3 * share))
+    return Found(settings, losses, best, task, why, units, w, far)
+
+
+def cross_validated(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
+    """(settings, rows): each row's loss in the fold that did not see it; what is not finite is a very large loss.
+
+    Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more than the
+    predictions do: they do not decide. So least squares is judged by the l2 loss.
+    """
+    weights = np.stack([(fold >= 0) & (fold != j) for _ in settings for j in range(folds)]).astype(float)
+    each = [setting for setting in settings for _ in range(folds)]
+    w = train(task, each, weights, [0] * len(each), say)
+    fitted = predict(task.network(), w, task.x).reshape(len(settings), folds, *task.y.shape)
+    error = np.concatenate([fitted[:, j, fold == j] - task.y[fold == j] for j in range(folds)], axis=1)
+    error = np.clip(np.nan_to_num(error, nan=1e30), -1e30, 1e30)
+    outer = LOSSES["l2" if task.loss == "squared" else task.loss]()
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
+
+
+def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
+    """Targets no farther than REACH deviations of the residuals from a linear fit to `rows`, under the same loss.
+
+    A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but where rows are sparse a
+    network follows a single outlier, and it then gets no farther than that.
+    """
+    w = train(task, [STRAIGHT], rows[None].astype(float), [0], lambda *_: None)
+    fitted = predict(task.network(), w, task.x)[0]
+    away = task.y - fitted
+    limit = REACH * DEVIATION * np.median(np.abs(away[rows]), axis=0)
+    return fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
+
+
+def _distinct(settings: tuple[Setting, ...], solver: str) -> tuple[Setting, ...]:
+    """An exact method has no step."""
+    if solver != "prox_linear":
+        return settings
+    return tuple(dict.fromkeys(dataclasses.replace(setting, step=1.0) for setting in settings))

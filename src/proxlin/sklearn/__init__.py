@@ -1,0 +1,11 @@
+"""Estimators for scikit-learn, whose fits are problems of this library.
+
+They work in float64 whatever JAX is set to, and leave its setting as it was.
+"""
+
+from ..errors import require
+
+require("sklearn", "sklearn")  # before the modules that need it, so that its absence is a sentence
+
+from .chains import StructuredClassifier as StructuredClassifier  # noqa: E402
+from .regressor import CompositeRegressor as CompositeRegressor  # noqa: E402

@@ -1,0 +1,276 @@
+"""Labels of sequences, read together.
+
+    score(c) = sum_t unary(w, x_t)[c_t] + sum_t T[c_t, c_{t+1}]
+
+The label of a position depends on its features and, through T, on the labels of its neighbours.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
+
+from ..data.sequences import ChainScores, encoded
+from ..inners import augmented_scores
+from ..metrics import outputs
+from ..oracles import Chains
+from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
+from ..problem import AbstractProblem, MeanOfLosses
+from ..solvers import AbstractSolver, minimize
+from ..types import Params
+from ..units import units_of
+from .sequences import flattened, is_table, joined, padded
+
+LOSSES = ("hinge", "crf")
+CALLS = 2000  # of F and its gradient, at most, where `passes` does not say
+
+
+class StructuredClassifier(ClassifierMixin, BaseEstimator):
+    """Chains of labels by a linear score or a network, with weights for pairs of neighbours.
+
+        min_w  (1/n) sum_i s_i f_nu(w; x_i, c_i) + ridge/2 |w|^2,     x standardised, s the sample weights
+        hinge:  f_nu = nu log sum_c exp((score(c) + wrong(c, c_i)) / nu) - score(c_i),    wrong counts wrong labels
+        crf:    f = log sum_c exp(score(c)) - score(c_i)
+
+    X is a list of n arrays (length_i, features) and y one of n arrays of labels, of any type; a 2-D X with a 1-D y is n
+    sequences of length one. `predict` returns what y was; `score` is the share of right labels over all positions.
+    Shorter sequences are padded (see `px.Chains`); a sample weight belongs to a sequence.
+
+    loss: "hinge", the margin-rescaled hinge, above it by at most nu log |Y| (nu -> 0 is the hinge itself); or "crf".
+    hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a smooth activation.
+    solver: "auto" is L-BFGS on all the data, deterministic; or a solver such as `px.sgd(0.01)`, which is given the
+    hinge without its smoothing.
+    passes: of all the data, at most. tol: "auto" ends where no entry of the gradient is larger.
+
+    >>> x = [np.array([[1.0], [0.0]]), np.array([[0.9]]), np.array([[0.1], [0.8], [0.0]])]
+    >>> y = [np.array(["b", "a"]), np.array(["b"]), np.array(["a", "b", "a"])]
+    >>> [labels.tolist() for labels in StructuredClassifier().fit(x, y).predict(x)]
+    [['b', 'a'], ['b'], ['a', 'b', 'a']]
+    """
+
+    n_features_in_: int  # by validate_data
+    classes_: np.ndarray
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        *,
+        nu: float | int = 1.0,
+        hidden: int | Sequence[int] = 0,
+        activation: str = "elu",
+        ridge: float | int = 1e-3,
+        solver: str | AbstractSolver = "auto",
+        passes: float | int | None = None,
+        tol: float | int = 1e-6,
+        random_state: Any = None,
+    ):
+        self.loss = loss
+        self.nu = nu
+        self.hidden = hidden
+        self.activation = activation
+        self.ridge = ridge
+        self.solver = solver
+        self.passes = passes
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StructuredClassifier":
+        """The minimiser, from 0 or, for a network, from a start drawn by random_state."""
+        x, lengths, labels, s = self._checked(X, y, sample_weight, reset=True)
+        check_classification_targets(labels)
+        self.classes_ = np.unique(labels)
+        self._standardize(x, np.repeat(s, lengths))
+        with jax.enable_x64(True):
+            problem, w = self._problem(x, lengths, labels, s), self._start()
+            if isinstance(self.solver, str):
+                self._keep(*self._descend(problem, w))
+            else:
+                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                self.solution_ = minimize(problem, w, self.solver, passes=self.passes, seed=seed)
+                self._keep(self.solution_.w, int(self.solution_.history["step"][-1]))
+        self._calls = 0
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "StructuredClassifier":
+        """A stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch given, at call t = 1, 2, ...
+
+        The first call decides the units of the features and, unless `classes` are given, the labels there are.
+        """
+        first = "_w" not in vars(self)
+        x, lengths, labels, s = self._checked(X, y, sample_weight, reset=first)
+        if first:
+            check_classification_targets(labels)
+            self.classes_ = unique_labels(labels if classes is None else classes)
+            self._standardize(x, np.repeat(s, lengths))
+            self._calls = 0
+        self._calls += 1
+        with jax.enable_x64(True):
+            w = self._start() if first else jax.tree.map(jnp.asarray, self._w)
+            problem = self._problem(x, lengths, labels, s).regularize(self._calls**0.5, w)
+            self._keep(*self._descend(problem, w))
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The labels of best score: a list of arrays, or one array where X is 2-D."""
+        check_is_fitted(self)
+        flat, lengths = flattened(X)
+        x = validate_data(self, flat, reset=False, dtype=np.float64)
+        lengths = np.ones(len(x), int) if lengths is None else lengths
+        labels = self.classes_[self._decoded((x - self._center) / self._scale, lengths)]
+        return labels if is_table(X) else np.split(labels, np.cumsum(lengths)[:-1])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right labels over all positions, each with the weight of its sequence."""
+        found, truth = self.predict(X), joined(X, y)
+        if is_table(X):
+            return float(np.average(found == truth, weights=sample_weight))
+        lengths = [len(each) for each in found]
+        weights = None if sample_weight is None else np.repeat(sample_weight, lengths)
+        return float(np.average(np.concatenate(found) == truth, weights=weights))
+
+    @property
+    def pairs_(self) -> np.ndarray:
+        """T (classes, classes): the score of a label (row) followed by another (column)."""
+        if "_w" not in vars(self):
+            raise AttributeError("pairs_ is there after fit.")
+        return self._w["pairs"]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_w" in vars(self)
+
+    def _checked(self, X: Any, y: Any, weights: Any, *, reset: bool) -> tuple[Any, Any, Any, Any]:
+        """Positions (total, p), lengths (n,), labels (total,) and weights (n,) of mean 1; weights of 0 left out."""
+        flat, lengths = flattened(X)
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        x, labels = validate_data(self, flat, joined(X, y), reset=reset, dtype=np.float64)
+        lengths = np.ones(len(x), int) if lengths is None else lengths
+        s = _check_sample_weight(weights, lengths, dtype=np.float64, ensure_non_negative=True)
+        if not np.any(s > 0):
+            raise ValueError("All sample weights are 0.")
+        used, each = s > 0, np.repeat(s > 0, lengths)
+        return x[each], lengths[used], labels[each], s[used] / s[used].mean()
+
+    def _standardize(self, x: np.ndarray, s: np.ndarray) -> None:
+        """Features by mean and deviation over all positions."""
+        units = units_of(x, x[:, :0], s)  # no targets to scale
+        self._center, self._scale = units.x_center, units.x_scale
+
+    def _problem(self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray) -> MeanOfLosses:
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y has the label {unknown.tolist()[0]!r}, which is not among the classes of the first call."
+            )
+        predict = self._model(int(lengths.max()))
+        y = encoded(predict.oracle, padded(np.searchsorted(self.classes_, labels), lengths))
+        data = (padded((x - self._center) / self._scale, lengths), lengths), y
+        inner, outer = self._loss(predict)
+        return MeanOfLosses(inner, outer, jax.tree.map(jnp.asarray, data), ridge=self.ridge, weights=jnp.asarray(s))
+
+    def _loss(self, predict: ChainScores) -> tuple[Callable, AbstractOuter]:
+        oracle = predict.oracle
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}; it is {self.loss!r}.")
+        if self.loss == "crf":
+            return PlainScores(predict), EntropyHinge(oracle).smooth(1.0)
+        smooth = isinstance(self.solver, str)
+        f = EntropyHinge(oracle).smooth(self.nu) if smooth else StructuredHinge(oracle)
+        return augmented_scores(predict, oracle), f
+
+    def _model(self, longest: int) -> ChainScores:
+        given = list(self.hidden) if isinstance(self.hidden, Sequence) else [self.hidden]
+        if any(not isinstance(width, Integral) or isinstance(width, bool) or width < 0 for width in given):
+            raise ValueError(f"hidden must be 0, a width or a list of widths; it is {self.hidden!r}.")
+        hidden = tuple(int(h) for h in given if h)
+        oracle = Chains(longest, len(self.classes_))
+        return ChainScores(oracle, self.n_features_in_, hidden, activation=self.activation)
+
+    def _start(self) -> Params:
+        """0 for a linear model, whose problem is convex."""
+        model, key = self._model(1), jax.random.key(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        if len(model.letter.sizes) > 2:
+            return model.init(key, jnp.float64)
+        shapes = jax.eval_shape(lambda: model.init(key, jnp.float64))
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)  # by numpy: nothing to compile
+
+    def _descend(self, problem: AbstractProblem, w: Params) -> tuple[Params, int]:
+        """L-BFGS; the answer and its number of iterations."""
+        if self.solver != "auto" and isinstance(self.solver, str):
+            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.')
+        start, unravel = _raveled(w)
+        calls = CALLS if self.passes is None else int(np.ceil(self.passes))
+
+        def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = _value_and_gradient(problem, unravel(x))
+            return float(value), _raveled(gradient)[0]
+
+        options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
+        found = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
+        largest = np.abs(found.jac).max()
+        if largest > self.tol and self.passes is None:
+            warnings.warn(
+                f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give more ridge "
+                f"or a larger tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return unravel(found.x), int(found.nit)
+
+    def _keep(self, w: Params, steps: int) -> None:
+        self._w, self.n_iter_ = jax.tree.map(np.asarray, w), steps
+
+    def _decoded(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The places in classes_ of the best labels, one for each position."""
+        layers = self._w["letter"]
+        if lengths.max() == 1 and len(layers) == 1:
+            return np.argmax(x @ layers[0]["W"].T + layers[0]["b"], axis=1)
+        with jax.enable_x64(True):
+            predict = self._model(int(lengths.max()))
+            w, data = jax.tree.map(jnp.asarray, (self._w, (padded(x, lengths), lengths)))
+            found = np.asarray(outputs(predict, predict.oracle, w, data, predict.oracle.decode))
+        return found[np.arange(found.shape[1])[None] < lengths[:, None]]
+
+
+class PlainScores(eqx.Module):
+    """phi(w, (x, y)) = (s, <s, y>), s = predict(w, x): `augmented_scores` without the cost, for the likelihood."""
+
+    predict: ChainScores
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        x, y = sample
+        scores = self.predict(w, x)
+        return jnp.append(scores, jnp.sum(jnp.where(y > 0, scores, jnp.zeros_like(scores))))
+
+
+@eqx.filter_jit
+def _value_and_gradient(problem: AbstractProblem, w: Params) -> tuple[Array, Params]:
+    return problem.value_and_subgradient(w)
+
+
+def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
+    """w as one vector and the way back, by numpy: eager jax would compile each slice of it."""
+    leaves, tree = jax.tree.flatten(w)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+    def unravel(x: np.ndarray) -> Params:
+        parts = np.split(x, ends)
+        return tree.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), unravel

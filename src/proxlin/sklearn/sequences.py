@@ -1,0 +1,48 @@
+"""Sequences of unequal lengths: a list of arrays as one table of positions, and as one padded array."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is one table of rows, and not a list of such (or an array of them)."""
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        return X.ndim != 3
+    return not (isinstance(X, list | tuple | np.ndarray) and len(X) and np.ndim(X[0]) == 2)
+
+
+def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
+    """All positions one after the other, and the lengths; a table as it is, with None."""
+    if is_table(X):
+        return X, None
+    widths = [np.shape(each)[1] if np.ndim(each) == 2 else None for each in X]
+    if len(set(widths)) > 1:
+        other = next(i for i, width in enumerate(widths) if width != widths[0])
+        raise ValueError(f"Sequence {other} of X has the shape {np.shape(X[other])}; sequence 0 has {np.shape(X[0])}.")
+    lengths = np.array([len(each) for each in X])
+    if lengths.min() == 0:
+        raise ValueError(f"Sequence {lengths.argmin()} of X is empty; it needs a position.")
+    return np.concatenate([np.asarray(each) for each in X]), lengths
+
+
+def joined(X: Any, y: Any) -> Any:
+    """The labels of all positions one after the other, as many in each sequence as X has."""
+    if is_table(X):
+        return column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    for i, (rows, labels) in enumerate(zip(X, y, strict=True)):
+        if np.shape(labels) != (len(rows),):
+            raise ValueError(
+                f"Sequence {i} of X has {len(rows)} positions, but its labels have the shape {np.shape(labels)}."
+            )
+    return np.concatenate([np.asarray(labels) for labels in y])
+
+
+def padded(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """(total, ...) as (n, longest, ...), with zeros beyond each length."""
+    inside = np.arange(lengths.max())[None] < lengths[:, None]
+    padded = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
+    padded[inside] = rows
+    return padded

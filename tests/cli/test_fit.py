@@ -1,0 +1,276 @@
+"""`proxlin fit` and `proxlin predict`: a table in, a model, its errors and predictions out; bad input is a sentence."""
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from proxlin.cli import main
+from proxlin.data import frames
+from proxlin.errors import UserError
+from proxlin.fitting import fit as fitting
+from proxlin.fitting import page, training
+from proxlin.fitting import search as searching
+from proxlin.fitting.columns import encoder_of
+from proxlin.fitting.fit import compare
+from proxlin.fitting.model import Asked
+from proxlin.fitting.training import Setting
+from proxlin.units import units_of
+
+COLOURS = ("red", "green", "blue")
+
+
+def write_table(path: Path, n: int = 60, outliers: int = 6, **cells: str) -> Path:
+    """y = 2 a + (colour), z = -a, with outliers in y; `cells` replace the first of a column."""
+    rng = np.random.default_rng(0)
+    a, colour = rng.normal(size=n), rng.integers(0, 3, n)
+    y = 2 * a + colour + 0.1 * rng.normal(size=n)
+    y[:outliers] += 1000.0
+    columns = {"": range(1, n + 1), "a": a, "colour": [COLOURS[j] for j in colour], "y": y, "<b>z</b>": -a}
+    columns = {name: [str(x) for x in column] for name, column in columns.items()}
+    for name, cell in cells.items():
+        columns[name][0] = cell
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A small fit: its folder, and what it printed as JSON."""
+    folder = tmp_path_factory.mktemp("fit")
+    table = write_table(folder / "table.csv", a="")
+    with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as output:
+        patch.setattr(searching, "NETWORKS", (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0)))
+        patch.setattr(training, "FITS", 10)
+        patch.setattr(searching, "MEMBERS", 3)
+        out = io.StringIO()
+        output.setattr("sys.stdout", out)
+        options = ["--target", "y", "--target", "<b>z</b>", "--hidden", "3", "--out", str(folder / "out"), "--json"]
+        assert main(["fit", str(table), *options]) == 0
+    return folder / "out", json.loads(out.getvalue()), table
+
+
+def test_a_fit_beats_least_squares_and_says_so(fitted):
+    out, answer, _ = fitted
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    figures = {f"figures/held-out.{suffix}" for suffix in ("svg", "png", "pdf")}
+    assert names == {"model.npz", "metrics.csv", "metrics.json", "settings.csv", "report.html"} | figures
+    rows = {(row["target"], row["loss"]): row for row in answer["metrics"]}
+    robust = rows["y", "l2"]
+    assert robust["mean absolute error low"] <= robust["mean absolute error"] <= robust["mean absolute error high"]
+    assert robust["median absolute error"] < 0.5 < rows["y", "least squares"]["median absolute error"]
+    assert any("'a': 1 of 60 cells are missing" in note for note in answer["notes"])
+    assert any("it numbers the rows" in note for note in answer["notes"])
+    assert answer["rows"] == 60 and answer["held_out"] == 12
+    assert [row["target"] for row in read(out / "metrics.csv")] == ["y", "y", "<b>z</b>", "<b>z</b>"]
+    assert sum(row["chosen"] == "True" for row in read(out / "settings.csv")) == 3
+
+
+def test_the_page_escapes_and_fetches_nothing(fitted):
+    text = (fitted[0] / "report.html").read_text()
+    assert "&lt;b&gt;z&lt;/b&gt;" in text and "<b>z</b>" not in text.split("<script type")[0].split("</script>")[-1]
+    assert "default-src 'none'" in text and "http://" not in text.replace("http://www.w3.org", "")
+
+
+def test_predictions(fitted, tmp_path, capsys):
+    out, _, table = fitted
+    assert main(["predict", str(out / "model.npz"), str(table)]) == 0
+    text, err = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    truth = read(table)
+    error = [abs(float(row["y"]) - float(true["y"])) for row, true in zip(rows, truth, strict=True)]
+    assert list(rows[0]) == ["y", "<b>z</b>"] and np.median(error[6:]) < 0.5
+    assert "'a': 1 of 60 cells are missing" in err
+    new = tmp_path / "new.csv"
+    new.write_text("colour,a\nred,0.5\nviolet,0.5\n,0.5\n")
+    assert main(["predict", str(out / "model.npz"), str(new), "--out", str(tmp_path / "p.csv")]) == 0
+    text, err = capsys.readouterr()
+    assert text == "" and "'violet', not seen in the fit, taken as none of its categories" in err
+    unseen, missing = (tmp_path / "p.csv").read_text().splitlines()[2:]
+    assert unseen == missing
+    assert main(["predict", str(out / "model.npz"), str(new), "--json", "--quiet"]) == 0
+    text, err = capsys.readouterr()
+    assert len(json.loads(text)) == 3 and err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,b\n1,2\n", "has no column 'c'; it has a, b."),
+        ("colour,c\n1,2\n", None),
+        ("x,c\n" + "1,2\n" * 20, "column 'c' is 2 in every row"),
+        ("x,c\n" + "1,red\n2,green\n" * 10, "column 'c' holds texts; a target must be numeric"),
+        ("x,c\n" + "1,2\n2,3\nfoo,4\n" * 10, "row 3, column 'x': 'foo' is not a finite number"),
+        ("x,c\n" + ",2\n,3\n" * 10, "column 'x' has no filled cell; remove it"),
+        ("x,c\n" + "1,2\n2,\n" * 5, None),
+        ("x,c\n" + "1,2\n1,3\n" * 10, "has no column left to predict c from"),
+    ],
+)
+def test_bad_tables_leave_nothing(text, sentence, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert main(["fit", str(path), "--target", "c", "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"proxlin: {path}") and err.endswith(".\n") and err.count("\n") == 1
+    assert (sentence or "") in err and not (tmp_path / "out").exists()
+
+
+def test_bad_options(tmp_path, capsys):
+    table = write_table(tmp_path / "table.csv")
+    wrong = {"--loss": "l3", "--solver": "adam", "--hidden": "-1", "--seed": "-1", "--out": str(table)}
+    for option, value in wrong.items():
+        assert main(["fit", str(table), "--target", "y", option, value]) == 2
+        assert f"{option} {value}" in capsys.readouterr().err
+    assert main(["fit", str(table), "--target", "colr"]) == 2
+    assert "did you mean 'colour'?" in capsys.readouterr().err
+    assert main(["fit", "nowhere.csv", "--target", "y"]) == 2
+    assert "nowhere.csv: there is no such file" in capsys.readouterr().err
+    assert main(["fit", str(table), "--target", "y", "--target", "y"]) == 2
+    assert "name each column once" in capsys.readouterr().err
+
+
+def test_a_file_larger_than_memory(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(frames, "MEMORY", 2**50)
+    table = write_table(tmp_path / "table.csv")
+    assert main(["fit", str(table), "--target", "y", "--out", str(tmp_path / "out")]) == 2
+    assert "GiB of memory to be read" in capsys.readouterr().err
+
+
+def tampered(path: Path, members: dict[str, bytes | None], compress: int = zipfile.ZIP_STORED) -> None:
+    """The same file with other members."""
+    with zipfile.ZipFile(path) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist()} | {
+            f"{name}.npy": content for name, content in members.items()
+        }
+    with zipfile.ZipFile(path, "w", compress) as archive:
+        for name, content in kept.items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+def array(x: np.ndarray, **shape: str) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, x, allow_pickle=True)
+    content = buffer.getvalue()
+    for old, new in shape.items():
+        content = content.replace(f"({old[1:]},)".encode(), f"({new},)".encode())
+    return content
+
+
+def json_of(path: Path, **changes: object) -> bytes:
+    with np.load(path) as file:
+        text = json.loads(file["json"].tobytes())
+    return array(np.frombuffer(json.dumps(text | changes).encode(), np.uint8))
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_bad_models(fitted, tmp_path, capsys):
+    out, _, table = fitted
+    good, path, sprung = (out / "model.npz").read_bytes(), tmp_path / "model.npz", tmp_path / "sprung"
+    trap = np.empty(3, object)
+    trap[:] = [Trap(sprung)] * 3
+    floats = np.ones(3, np.float32)
+    damages = {
+        "cut": lambda: path.write_bytes(good[: len(good) // 2]),
+        "empty": lambda: path.write_bytes(b""),
+        "flipped": lambda: path.write_bytes(good[:-600] + bytes(200) + good[-400:]),
+        "pickle": lambda: tampered(path, {"w0": array(trap)}),
+        "bomb": lambda: tampered(path, {"w0": array(np.zeros(10**6))}, zipfile.ZIP_DEFLATED),
+        "shape": lambda: tampered(path, {"w0": array(floats, _3="9" * 12)}),
+        "nan": lambda: tampered(path, {"units.y_scale": array(np.full(2, np.nan))}),
+        "missing": lambda: tampered(path, {"w0": None}),
+        "hidden": lambda: tampered(path, {"json": json_of(path, asked={"targets": ["y", "z"], "hidden": 10**12})}),
+        "nested": lambda: tampered(path, {"json": array(np.frombuffer(b"[" * 10**5, np.uint8))}),
+    }
+    for name, damage in damages.items():
+        path.write_bytes(good)
+        damage()
+        assert main(["predict", str(path), str(table), "--out", str(tmp_path / "p.csv")]) == 2, name
+        assert capsys.readouterr().err == f"proxlin: {path} is not a model written by proxlin fit, or it is damaged.\n"
+    assert not sprung.exists() and not (tmp_path / "p.csv").exists()
+    path.write_bytes(good)
+    tampered(path, {"json": json_of(path, format=99, version="9.9")})
+    assert main(["predict", str(path), str(table)]) == 2
+    assert "is a model of format 99 (proxlin 9.9)" in capsys.readouterr().err
+
+
+def test_tables_that_do_not_fit_the_model(fitted, tmp_path, capsys):
+    table = tmp_path / "new.csv"
+    for text, sentence in {
+        "a,color\n1,red\n": "has no column 'colour'; did you mean 'color'?",
+        "a,colour\nx,red\n": "column 'a' holds texts; the model was fitted to numbers",
+        "a,colour\n1,2\n": "column 'colour' holds numbers; the model was fitted to texts",
+    }.items():
+        table.write_text(text)
+        assert main(["predict", str(fitted[0] / "model.npz"), str(table)]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "none.npz"), str(table)]) == 2
+    assert "none.npz: there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.hard  # an exact step takes ten seconds to compile
+def test_a_linear_model_by_exact_steps_has_an_intercept():
+    """Against the exact answer: all but the outlier on one line."""
+    x = np.linspace(-1, 1, 12)[:, None]
+    y = 3 * x + 5
+    y[0] = 100
+    units = units_of(x, y)
+    task = training.Task(units.features(x), units.targets(y), 0, "l1", "prox_linear", 0)
+    w = training.train(task, [Setting(0.0, 0.0)], np.ones((1, 12)), [0], lambda *_: None)
+    found = units.given(training.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0])
+    np.testing.assert_allclose(found.ravel(), [5.0, 11.0], atol=1e-4)
+
+
+def test_columns(tmp_path):
+    frame = frames.read_frame(write_table(tmp_path / "table.csv", colour="?"))
+    encoder = encoder_of(frame, ["y"])
+    X, notes = encoder.encode(frame)
+    assert X.shape == (60, encoder.width) == (60, 1 + 3 + 1) and X[0, 1:4].tolist() == [0, 0, 0]
+    assert notes == ["column 'colour': 1 of 60 cells are missing, in none of its categories"]
+
+
+def test_intervals_of_many_rows_and_predictions_in_parts(monkeypatch):
+    """Some rows give an interval as narrow as all rows do; parts of the rows give the predictions of all."""
+    rng = np.random.default_rng(0)
+    y, asked = rng.normal(size=(4000, 1)), Asked(("y",))
+    given = {"l2": np.zeros((4000, 1)), "squared": np.ones((4000, 1))}
+    whole = compare(asked, y, given)[0]
+    monkeypatch.setattr(fitting, "MANY", 500)
+    part = compare(asked, y, given)[0]
+    name = "mean absolute error"
+    assert whole[name] == part[name]
+    widths = [row[f"{name} high"] - row[f"{name} low"] for row in (whole, part)]
+    np.testing.assert_allclose(widths, 2 * 1.96 * np.abs(y).std() / 4000**0.5, rtol=0.15)
+    network = training.network_of(2, 0, 1)
+    w = [{"W": np.ones((3, 1, 2), np.float32), "b": np.zeros((3, 1), np.float32)}]
+    monkeypatch.setattr(training, "CELLS", 9)
+    x = np.arange(14.0).reshape(7, 2)
+    np.testing.assert_allclose(training.predict(network, w, x), np.broadcast_to(x.sum(axis=1)[:, None], (3, 7, 1)))
+
+
+def test_a_folder_that_cannot_be_written_is_left_as_it_was(tmp_path):
+    (tmp_path / "figures").write_text("a file")
+    with pytest.raises(UserError, match=r"cannot be written \(File exists\)"):
+        page._write(tmp_path, {"a.csv": b"1", "figures/b.svg": b"2"})
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
