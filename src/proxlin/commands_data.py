@@ -97,7 +97,10 @@ def _where(name: str) -> str:
 
 
 def _keep(name: str, path: Path, sha256: str | None) -> None:
+    from rich.console import Console
+
     from .data import classification as data
 
-    table = data.get(name, path, sha256)
+    with Console(stderr=True).status(f"checking and reading {path}"):  # the parser says nothing on its way
+        table = data.get(name, path, sha256)
     print(f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}.")

@@ -130,8 +130,9 @@ def _table(report: "Report") -> str:
     name = "mean absolute error"
     for row in report.metrics:
         error = f"{row[name]:.4g} ({row[f'{name} low']:.4g} to {row[f'{name} high']:.4g})"
-        over = [row["over least squares"] - 1, row["over least squares low"] - 1, row["over least squares high"] - 1]
-        gain = "" if row["loss"] == "least squares" else "; {:+.0%} ({:+.0%} to {:+.0%}) against it".format(*over)
+        least = row["loss"] == "least squares"
+        over = [row[f"over least squares{end}"] - 1 for end in ("", " low", " high")]
+        gain = "" if least else "; {:+.0%} ({:+.0%} to {:+.0%}) against least squares".format(*over)
         lines.append(f"  {row['target']}, {row['loss']}: {error}{gain}")
     return "\n".join(lines)
 
@@ -145,6 +146,7 @@ def _bar(quiet: bool) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)

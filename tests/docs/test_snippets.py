@@ -31,7 +31,7 @@ def script(page: str) -> str:
 )
 def test_blocks_run(page, tmp_path):
     """In a process of its own, as a reader would run it: float32, no strict promotion."""
-    program = tmp_path / page.with_suffix(".py").name
+    program = tmp_path / f"page_{page.stem}.py".replace("-", "_")  # dask.py would hide the package
     program.write_text(script(page.read_text()))
     environment = {**os.environ, "JAX_ENABLE_X64": "0", "MPLBACKEND": "agg"}
     run = subprocess.run(
