@@ -8,7 +8,7 @@ The label of a position depends on its features and, through T, on the labels of
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, no_type_check
 
 import equinox as eqx
 import jax
@@ -67,6 +67,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int  # by validate_data
     classes_: np.ndarray
 
+    @no_type_check  # scikit-learn wants a constructor that takes anything; fit says what is wrong
     def __init__(
         self,
         loss: str = "hinge",

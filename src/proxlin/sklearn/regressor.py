@@ -7,7 +7,7 @@ x and y are standardised, s are the sample weights.
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, no_type_check
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     n_features_in_: int  # by validate_data
 
+    @no_type_check  # scikit-learn wants a constructor that takes anything; fit says what is wrong
     def __init__(
         self,
         loss: str | AbstractOuter = "l2",
