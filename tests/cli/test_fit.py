@@ -274,3 +274,11 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_was(tmp_path):
     with pytest.raises(UserError, match=r"cannot be written \(File exists\)"):
         page._write(tmp_path, {"a.csv": b"1", "figures/b.svg": b"2"})
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+
+
+def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting, "MOST", 12)
+    path = tmp_path / "long.csv"
+    path.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
+    rows = fitting.prepare(frames.read_frame(path), Asked(("y",)))
+    assert rows.X.shape == (12, 1) and "12 of 30 rows, drawn at random, are used" in rows.notes

@@ -14,7 +14,7 @@ from ..errors import UserError
 from .columns import Encoder, encoder_of, targets_of
 from .model import Asked, Model
 from .search import FOLDS, LARGE, REACH, Found, search
-from .training import Say
+from .training import MOST, Say
 
 ROWS, HELD_OUT = 10, 0.2  # with fewer rows nothing can be held out; the share that is
 RESAMPLES, MANY = 2000, 5000
@@ -67,13 +67,17 @@ def prepare(frame: Frame, asked: Asked) -> Rows:
     """The rows that have every target, as numbers, and their split; what cannot be fitted is a sentence."""
     y, there = targets_of(frame, asked.targets)
     notes = [] if there.all() else [f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"]
-    frame, y = frame.rows(np.flatnonzero(there)), y[there]
+    rng, rows = np.random.default_rng(asked.seed), np.flatnonzero(there)
+    if len(rows) > MOST:
+        notes.append(f"{MOST} of {len(rows)} rows, drawn at random, are used")
+        rows = np.sort(rng.choice(rows, MOST, replace=False))
+    frame, y = frame.rows(rows), y[rows]
     n = len(frame)
     if n < ROWS:
         raise UserError(f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more.")
     encoder = encoder_of(frame, asked.targets)
     X, more = encoder.encode(frame)
-    order = np.random.default_rng(asked.seed).permutation(n)
+    order = rng.permutation(n)
     held, fold = np.zeros(n, bool), np.empty(n, int)
     held[order[: max(2, round(HELD_OUT * n))]] = True
     fold[order] = np.arange(n) % FOLDS

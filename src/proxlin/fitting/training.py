@@ -30,7 +30,7 @@ from ..types import Params
 LOSSES: dict[str, Callable[[], AbstractOuter]] = {"l2": L2, "l1": L1, "huber": Huber, "squared": SquaredL2}
 STOCHASTIC = {"sgd": sgd, "truncated": truncated}
 SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
-PASSES, LEAST, MOST = 30, 20_000, 300_000  # of the data, and the fewest and most samples that a stochastic fit sees
+PASSES, LEAST, MOST = 30, 20_000, 300_000  # of the data, and the fewest and most samples that a fit sees
 PIECES = 20  # in which it runs, for progress
 FITS, FEW, SMALL = 20, 6, 40_000  # that run as one; few where all of them see more than SMALL rows a pass
 CELLS = 200_000  # rows times fits that are predicted at once
@@ -160,7 +160,7 @@ def _all_at_once(
 ) -> Params:
     """In float32, each step on one sample, which is the same for all fits."""
     n, p = task.x.shape
-    count = min(max(PASSES * n, LEAST), max(MOST, n))
+    count = min(max(PASSES * n, LEAST), MOST)
     length = math.ceil(count / PIECES)
     dtype = jnp.float32
     # |J|^2 of the start, about: tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the skip
