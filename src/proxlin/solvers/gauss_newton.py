@@ -6,7 +6,6 @@ The dual of a step has k variables, one for each output:
 """
 
 import abc
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,6 @@ from .estimators import AbstractEstimator, Batches, MiniBatch, Sarah, Svrg
 from .subproblem import Expansion, General, Subsolver, cone_of
 
 ESTIMATORS, SUBSOLVERS = ("minibatch", "sarah", "svrg"), ("exact", "apg")
-WHOLE = 2**20  # bytes of the rows of a step, up to which it is not worth the threads
 
 
 class AbstractStep(eqx.Module):
@@ -134,15 +132,6 @@ class StochasticGaussNewton(AbstractSolver):
         return integers(key, (count, self._drawn()), len(problem))
 
     def step(self, problem: AbstractProblem, state: GaussNewtonState, drawn: Array) -> tuple[GaussNewtonState, Info]:
-        taken = lambda: self._taken(problem, state, drawn)
-        rows = sum(math.prod(x.shape[1:]) * x.dtype.itemsize for x in jax.tree.leaves(problem.data))
-        if rows * self._drawn() > WHOLE:
-            return taken()
-        # On a CPU the compiler splits every gather over its threads, 15 of 60 us here, but nothing inside a branch.
-        shapes = jax.eval_shape(taken)
-        return jax.lax.cond(state.t >= 0, taken, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-
-    def _taken(self, problem: AbstractProblem, state: GaussNewtonState, drawn: Array) -> tuple[GaussNewtonState, Info]:
         w, t = state.w, state.t
         kappa = jnp.asarray(self.kappa(t)).astype(dtype_of(w))
         at, memory, counts = self.estimator.estimate(problem, self._batches(problem, drawn), w, t, state.memory)
