@@ -383,12 +383,13 @@ SOLVERS: dict[str, SolverCase] = {
     "subgradient_descent": SolverCase(px.subgradient_descent(px.InverseSqrt(0.5)), CONVEX, passes=400, gap=2e-2),
     "averaged": SolverCase(px.Averaged(px.sgd(0.1)), CONVEX, passes=400, gap=4e-2),
     "best so far": SolverCase(px.BestSoFar(px.sgd(px.InverseSqrt(0.3))), CONVEX, passes=400, gap=2e-2),
+    "rescaled": SolverCase(px.Rescaled(px.sgd(px.InverseSqrt(0.3))), CONVEX[2:], passes=400, gap=3e-2),
     "svrg": SolverCase(px.svrg(0.05, nu=0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "casimir_svrg": SolverCase(px.casimir_svrg(0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "pli": SolverCase(px.pli(0.1, 0.02, step=0.01), ("geometric_median",), passes=600, gap=1e-2),
     "pli dual": SolverCase(px.pli(0.1, inner="dual"), ("median", *CONVEX), passes=400, gap=1e-5),
     "prox_linear": SolverCase(
-        px.prox_linear(), (*EXACT, *CONVEX[:2], "mean_equation_linear", "mean_equation_tanh"), 100, 1e-9
+        px.prox_linear(), (*EXACT, *CONVEX[:2], "mean_equation_linear", "mean_equation_tanh"), 130, 1e-9
     ),
     "prox_linear fixed": SolverCase(px.prox_linear(0.3), ("geometric_median", "mean_equation_tanh"), 100, gap=1e-8),
     "prox_linear accelerated": SolverCase(px.prox_linear(accelerated=True), EXACT[:1], passes=200, gap=1e-8),

@@ -25,8 +25,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "search": ("Choice", "Lattice"),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
-        *("Averaged", "BestSoFar", "Solution", "as_optax", "at_noise_level", "casimir_svrg", "load_solution"),
-        *("minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_gauss_newton"),
+        *("Averaged", "BestSoFar", "Rescaled", "Solution", "as_optax", "at_noise_level", "casimir_svrg"),
+        *("load_solution", "minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_gauss_newton"),
         *("stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
     ),
     "theory": (),
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .search import Lattice as Lattice
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
+    from .solvers import Rescaled as Rescaled
     from .solvers import Solution as Solution
     from .solvers import as_optax as as_optax
     from .solvers import at_noise_level as at_noise_level

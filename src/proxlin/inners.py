@@ -56,6 +56,16 @@ def residual(predict: Callable) -> Residual:
     return Residual(as_inner(predict))
 
 
+class ScaledInput(eqx.Module):
+    """phi(e, sample) = inner(scale * e, sample), entry by entry."""
+
+    inner: Callable
+    scale: Params
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        return self.inner(jax.tree.map(jnp.multiply, self.scale, w), sample)
+
+
 class AugmentedScores(eqx.Module):
     """phi(w, (x, y)) = (s + cost(y), <s, y>) in R^{m+1}, s = predict(w, x) the scores of the m parts."""
 

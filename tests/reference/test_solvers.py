@@ -10,6 +10,8 @@ import pytest
 
 import proxlin as px
 from proxlin.networks import MLP
+from proxlin.solvers import newton
+from proxlin.solvers.subproblem import cone_of
 from zoo import normal
 
 N, P, K = 15, 4, 3
@@ -200,15 +202,15 @@ def test_prox_linear_steps_against_clarabel():
 
 
 def around(ipopt, w):
-    """The least value IPOPT finds from w with a first barrier parameter so small that it stays in the basin."""
+    """Where IPOPT ends from w, with first barrier parameters so small that it mostly stays in the basin."""
     import cvxpy as cp
 
     tight = ("mu_init", "bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
     found = []
     for size in (1e-6, 1e-8):
-        with contextlib.suppress(cp.SolverError):  # of 1e-8, once in 18 fits
-            found.append(ipopt(w, mu_strategy="monotone", tol=size / 10, **dict.fromkeys(tight, size))[0])
-    return min(found)
+        with contextlib.suppress(cp.SolverError, ValueError):  # it fails now and then, or ends without a point
+            found.append(ipopt(w, mu_strategy="monotone", tol=size / 10, **dict.fromkeys(tight, size)))
+    return found
 
 
 def tanh_fit(sizes, n, noise):
@@ -258,36 +260,72 @@ def decay_fit(seed):
     return px.MeanOfLosses(px.residual(decay), px.L1(), (x, y)), jnp.asarray(rng.normal(size=4)), ipopt
 
 
-# how to make a fit, how many of them, and how many end by themselves; most of the others are still 3e-6 to 1e-4 above
-# IPOPT after 1000 steps (docs/decisions/0005)
 L1_FITS = {
-    "decay": (decay_fit, 3, 3),
-    "sharp": (tanh_fit((6, 4, 3), 30, 0.05), 6, 5),  # nearly as many residuals at 0 as parameters
-    "valleys": (tanh_fit((3, 3, 1), 40, 0.3), 6, 2),
+    "decay": decay_fit,
+    "sharp": tanh_fit((6, 4, 3), 30, 0.05),  # nearly as many residuals at 0 as parameters
+    "valleys": tanh_fit((3, 3, 1), 40, 0.3),  # some minima at infinity, along curved valleys
 }
 
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
-@pytest.mark.parametrize("name", ["decay", *(pytest.param(x, marks=pytest.mark.hard) for x in ("sharp", "valleys"))])
-def test_l1_fits_against_ipopt(name):
-    """Fits from random starts: around an answer that ended by itself IPOPT finds nothing lower by more than 1e-6.
+@pytest.mark.parametrize(
+    ("name", "fits"), [("decay", 2), *(pytest.param(name, 12, marks=pytest.mark.hard) for name in L1_FITS)]
+)
+def test_l1_fits_against_ipopt(name, fits):
+    """Fits from random starts end by themselves, and where IPOPT ends with our predictions it is not lower by 1e-6.
 
-    With its usual barrier, from our answer or from our start, it may end in another minimum, lower or higher; where it
-    ends with our predictions, we are not above it.
+    It starts around our answer, and with its usual barrier at our answer and at our start, from where it may end in
+    another minimum, lower or higher.
     """
-    make, fits, ended = L1_FITS[name]
+    compared = 0
     for seed in range(fits):
-        problem, w, ipopt = make(seed)
-        ours = px.minimize(problem, w, px.prox_linear(), steps=1000, tol=1e-12)
-        if ours.status == "budget":
-            continue
-        ended -= 1
-        assert ours.value <= around(ipopt, ours.w) + 1e-6, (seed, "around our answer")
-        for start in (ours.w, w):
-            value, end = ipopt(start)
-            if np.max(np.abs(problem.stack(end) - problem.stack(ours.w))) <= 1e-2:
-                assert ours.value <= value + 1e-6, (seed, "the same minimum")
-    assert ended <= 0
+        problem, w, ipopt = L1_FITS[name](seed)
+        ours = px.minimize(problem, w, px.prox_linear(), steps=200)
+        assert ours.status != "budget", seed
+        ends = [*around(ipopt, ours.w), ipopt(ours.w), ipopt(w)]
+        same = [value for value, end in ends if np.max(np.abs(problem.stack(end) - problem.stack(ours.w))) <= 1e-2]
+        assert all(ours.value <= value + 1e-6 for value in same), seed
+        compared += bool(same)
+    assert compared >= fits - 1
+
+
+KINKS = {  # rows of v in df(z), z, and how many equations keep z at its kinks
+    "L1": (px.L1(), [[0.2, 1, -1], [1, 1, -1]], [[0, 2, -3], [1, 4, -1]], 1),
+    "Quantile": (px.Quantile(0.3), [[0.3, -0.7, 0], [0.1, 0.2, 0.3]], [[1, -1, 0], [0, 0, 5]], 3),
+    "L2": (px.L2(), [[0.5, 0.5, 0], [0.6, 0.8, 0]], [[0, 0, 0], [3, 4, 0]], 3),
+    "Max": (px.Max(), [[0.5, 0.5, 0], [1, 0, 0]], [[7, 7, 1], [2, 1, 0]], 1),
+    "LInf": (px.LInf(), [[0.5, -0.5, 0], [0.2, 0.1, 0]], [[7, -7, 1], [0, 0, 0]], 4),
+    "Huber": (px.Huber(0.5), [[0.5, 0.1, -0.5], [0, 0, 0]], [[3, 0.1, -2], [0, 0, 0]], 0),
+}
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_kinks(name):
+    """The dual variables tell which part of z is at a kink: it is 0, and of the rank that is claimed."""
+    outer, v, z, count = KINKS[name]
+    v, z = jnp.asarray(v, float), jnp.asarray(z, float)
+    pairs = list(zip(z, v, strict=True))
+    np.testing.assert_allclose(jnp.sum(v * z), sum(outer.value(x) + outer.conjugate(y) for x, y in pairs))
+    cone, rho = cone_of(px.MeanOfLosses(lambda w, x: w - x, outer, z))
+    free = newton.kinks(cone, v, jnp.full(2, rho, float))
+    np.testing.assert_allclose(newton.across(cone, v, free, z[..., None]), 0, atol=1e-15)
+    units = jnp.broadcast_to(jnp.eye(3), (2, 3, 3))
+    rank = np.linalg.matrix_rank(np.asarray(newton.across(cone, v, free, units))).sum()
+    assert rank == int(newton.codimension(cone, v, free)) == count
+
+
+def test_rescaled_steps_do_not_depend_on_the_units_of_w():
+    """Curves a exp(-b x): with a in other units (times 1000) every value of F on the way is the same."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 3, 30)[:, None]
+    y = 2 * np.exp(-x) + 0.05 * rng.laplace(size=x.shape)
+    ways = []
+    for unit in (1.0, 1000.0):
+        curve = lambda w, x, unit=unit: w[0] / unit * jnp.exp(-w[1] * x)
+        problem = px.MeanOfLosses(px.residual(curve), px.Huber(0.1), (x, y))
+        run = px.minimize(problem, jnp.array([0.7 * unit, 0.3]), px.Rescaled(px.prox_linear()), steps=8)
+        ways.append(run.history["value"])
+    np.testing.assert_allclose(*ways, rtol=1e-9)
 
 
 def test_the_quadratic_phase_down_to_round_off():

@@ -12,7 +12,7 @@ from .run import at_noise_level, minimize
 from .solution import Solution, load_solution
 from .subproblem import Subsolver, solve_subproblem
 from .svrg import SVRG, svrg
-from .wrappers import Averaged, BestSoFar, as_optax
+from .wrappers import Averaged, BestSoFar, Rescaled, as_optax
 
 __all__ = [
     "PLI",
@@ -27,6 +27,7 @@ __all__ = [
     "Linear",
     "ModelBased",
     "ProxLinear",
+    "Rescaled",
     "Solution",
     "State",
     "StochasticGaussNewton",

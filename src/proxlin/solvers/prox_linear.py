@@ -12,10 +12,10 @@ from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..types import Params, dtype_of, number
+from . import newton
+from .accept import TRIES, Accepted, Damping, Trial, accepted, plain
 from .base import AbstractSolver, Info, State
-from .subproblem import Answer, Subsolver
-
-ACCEPT, TRIES = 0.1, 60  # the share of the predicted decrease that a step must give; rejections before a stall
+from .subproblem import Subsolver
 
 
 class ProxLinearFixed(AbstractSolver):
@@ -54,20 +54,20 @@ class ProxLinearFixed(AbstractSolver):
 
 
 class AdaptiveState(eqx.Module):
-    """The iterate, F there, kappa, and the count of steps."""
+    """The iterate, F there, kappa, the count of steps, and what steps with curvature need to know (None: never)."""
 
     w: Params
     value: Array
     kappa: Array
     t: Array
+    memory: newton.Memory | None
 
 
 class ProxLinearAdaptive(AbstractSolver):
-    """kappa by accepted model decrease: no step increases F.
+    """kappa by accepted model decrease (accept.py): no step increases F.
 
-    A step is accepted if F(w) - F(w+) >= 0.1 (F(w) - model(w+)), the proximal term in the model. With the ratio r of
-    the two, kappa is then scaled by max(1/3, 1 - (2 r - 1)^3) (Nielsen's rule), and by 2, 4, 8, ... at rejections.
-    It starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step.
+    It starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and steps have become
+    slow, the curvature of phi along the kinks of f takes the place of kappa (newton.py).
     """
 
     outers = AbstractProximable
@@ -77,20 +77,30 @@ class ProxLinearAdaptive(AbstractSolver):
 
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
         value, kappa = first_kappa(problem, w)
-        return AdaptiveState(w, value, kappa, jnp.zeros((), jnp.int32))
+        return AdaptiveState(w, value, kappa, jnp.zeros((), jnp.int32), newton.remember(self.subsolver, problem, w))
 
     def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
-        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, state.w, state.value, state.kappa)
-        moved = optax.tree.norm(optax.tree.sub(answer.w, state.w))
-        keep = value <= state.value
-        w = optax.tree.where(keep, answer.w, state.w)
-        stalled = ~keep | (tries >= TRIES) | (moved == 0)
-        after = AdaptiveState(w, jnp.minimum(value, state.value), kappa, state.t + 1)
-        return after, Info({"tries": tries} | calls, kappa * moved, stalled, answer.gap)
+        w, start, memory = state.w, state.value, state.memory
+        if memory is None:
+            found, counts = prox_linear_step(self.subsolver, problem, w, start, state.kappa), {}
+        else:
+            old, plan = memory, newton.plan(problem, w, start, memory)
+            damping = Damping(state.kappa, jnp.minimum(memory.tau, state.kappa), plan.curved, jnp.ones_like(start))
+            found = accepted(lambda x: newton.attempt(self.subsolver, problem, w, old, plan, x), start, damping)
+            memory, counts = newton.recall(old, problem, w, plan, found), {"pulls": plan.frame.pulls}
+        trial = found.trial
+        keep = trial.value <= start
+        moved = optax.tree.norm(optax.tree.sub(trial.answer.w, w))
+        after = optax.tree.where(keep, trial.answer.w, w)
+        stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
+        counts = counts | {"values": found.evaluations} | found.calls
+        after = AdaptiveState(after, jnp.minimum(trial.value, start), found.damping.kappa, state.t + 1, memory)
+        return after, Info(counts, trial.measure, stalled, trial.answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.prices(w)
-        return self.subsolver.prices(problem, w) | {"tries": price.value, "init": price.subgradient}
+        more = {"values": price.value, "pulls": price.pull, "init": price.subgradient}
+        return self.subsolver.prices(problem, w) | more
 
     def check(self, problem: AbstractProblem) -> None:
         self.subsolver.check(problem)
@@ -110,42 +120,16 @@ def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
     return value, jnp.where(square > 0, square / size, jnp.ones_like(size))
 
 
-def accepted_step(
-    subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, kappa: Array
-) -> tuple[Answer, Array, Array, Array, dict[str, Array]]:
-    """Solve at w, where F is start, with a growing kappa until the decrease is a fair share of the predicted one.
-
-    Returns the answer, F there, the next kappa, the number of tries and the calls of all of them. When the predicted
-    decrease is lost in round-off, the step is taken as it is: nothing better can be had.
-    """
+def prox_linear_step(subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, kappa: Array) -> Accepted:
+    """Solve at w, where F is start, with a growing kappa."""
     expansion = subsolver.expand(problem, w)
-    noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(start), 1)
 
-    def attempt(kappa: Array) -> tuple[Answer, Array, Array]:
-        answer = subsolver.solve(problem.linearize(w).regularize(kappa, w), w, expansion)
-        value = problem.value(answer.w)
-        predicted = start - answer.value
-        ratio = (start - value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
-        ratio = jnp.where(jnp.isfinite(value), ratio, -jnp.inf)
-        return answer, value, jnp.where(predicted <= noise, jnp.where(value <= start, 1.0, ACCEPT), ratio)
+    def attempt(damping: Damping) -> Trial:
+        answer = subsolver.solve(problem.linearize(w).regularize(damping.kappa, w), w, expansion)
+        moved = optax.tree.norm(optax.tree.sub(answer.w, w))
+        return Trial(answer, problem.value(answer.w), damping.kappa * moved, jnp.ones((), jnp.int32))
 
-    def again(carry: Any) -> Array:
-        _, _, ratio, _, _, tries, _ = carry
-        return (ratio < ACCEPT) & (tries < TRIES)
-
-    def body(carry: Any) -> Any:
-        _, _, _, kappa, growth, tries, calls = carry
-        kappa = kappa * growth
-        answer, value, ratio = attempt(kappa)
-        return answer, value, ratio, kappa, 2 * growth, tries + 1, jax.tree.map(jnp.add, calls, answer.counts)
-
-    # the first attempt is a turn of the loop too, so that the subsolver is compiled once
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, kappa))
-    one, none = jnp.ones_like(kappa), jnp.zeros((), jnp.int32)
-    carry = (nothing[0], nothing[1], jnp.full_like(nothing[2], -jnp.inf), kappa, one, none, nothing[0].counts)
-    answer, value, ratio, kappa, _, tries, calls = jax.lax.while_loop(again, body, carry)
-    shrink = jnp.maximum(1 / 3, 1 - (2 * jnp.clip(ratio, 0, 1) - 1) ** 3)
-    return answer, value, kappa * shrink, tries, calls
+    return accepted(attempt, start, plain(kappa))
 
 
 class AcceleratedState(eqx.Module):
@@ -178,8 +162,9 @@ class ProxLinearAccelerated(AbstractSolver):
 
     def step(self, problem: AbstractProblem, state: AcceleratedState, drawn: Any) -> tuple[AcceleratedState, Info]:
         x = state.w
-        answer, value, kappa, tries, calls = accepted_step(self.subsolver, problem, x, state.value, state.kappa)
-        kappa = kappa if self.kappa is None else state.kappa
+        found = prox_linear_step(self.subsolver, problem, x, state.value, state.kappa)
+        answer, value = found.trial.answer, found.trial.value
+        kappa = found.damping.kappa if self.kappa is None else state.kappa
         a = 2 / (state.t.astype(value.dtype) + 2)
         y = optax.tree.add(optax.tree.scale(a, state.z), optax.tree.scale(1 - a, x))
         second = self.subsolver.solve(problem.linearize(y).regularize(kappa, y), y)
@@ -190,7 +175,7 @@ class ProxLinearAccelerated(AbstractSolver):
         moved = optax.tree.norm(optax.tree.sub(answer.w, x))
         z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
         w, least = optax.tree.where(keep, best, x), jnp.where(keep, least, state.value)
-        counts = {"tries": tries + 1} | jax.tree.map(jnp.add, calls, second.counts)
+        counts = {"values": found.evaluations + 1} | jax.tree.map(jnp.add, found.calls, second.counts)
         return AcceleratedState(w, least, z, kappa, state.t + 1), Info(counts, kappa * moved, ~keep, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
@@ -208,11 +193,7 @@ class ProxLinearAccelerated(AbstractSolver):
 
 
 def prox_linear(kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False) -> AbstractSolver:
-    """w+ = argmin_x sum_i c_i f(u_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
-
-    kappa a number: the paper's iteration, eq. (3), every step taken; None: adaptive, and no step increases F.
-    `tol` is the relative gap of a subproblem; `accelerated` adds a second step from an extrapolated point.
-    """
+    """The exact prox-linear method; kappa a number: the paper's iteration, every step taken; None: adaptive."""
     subsolver = Subsolver(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)

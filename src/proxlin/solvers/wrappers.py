@@ -1,4 +1,4 @@
-"""Wrappers: averaging, best-so-far, and a stochastic solver in the shape of optax."""
+"""Wrappers: averaging, best-so-far, other units, and a stochastic solver in the shape of optax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array
 
 from ..cost import Cost
+from ..inners import ScaledInput
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem, LossOfMean, MeanOfLosses
 from ..types import Key, Params, dtype_of, is_parameter
@@ -115,6 +116,62 @@ class BestSoFar(AbstractSolver):
 
     def name(self) -> str:
         return f"BestSoFar({self.solver.name()})"
+
+
+class RescaledState(eqx.Module):
+    inner: Any
+    scale: Params
+
+
+class Rescaled(AbstractSolver):
+    """The same solver in the units of w: w = scale * e, and it sees e, where every entry is about 1.
+
+    `scale` is a tree like w of typical sizes above 0; None: |w_j| at the start, 1 where that is 0. For curve fits with
+    parameters of many sizes: steps no longer depend on the units in which the parameters are measured.
+    """
+
+    solver: AbstractSolver
+    scale: Params = None
+
+    def init(self, problem: AbstractProblem, w: Params) -> RescaledState:
+        if self.scale is None:
+            scale = jax.tree.map(lambda x: jnp.where(x == 0, jnp.ones_like(x), jnp.abs(x)), w)
+        else:
+            scale = jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape), w, self.scale)
+        return RescaledState(self.solver.init(self._seen(problem, scale), jax.tree.map(jnp.divide, w, scale)), scale)
+
+    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
+        return self.solver.draw(problem, key, count)
+
+    def step(self, problem: AbstractProblem, state: RescaledState, drawn: Any) -> tuple[RescaledState, Info]:
+        inner, info = self.solver.step(self._seen(problem, state.scale), state.inner, drawn)
+        return RescaledState(inner, state.scale), info
+
+    def _seen(self, problem: AbstractProblem, scale: Params) -> AbstractProblem:
+        return eqx.tree_at(lambda p: p.inner, problem, ScaledInput(problem.inner, scale))
+
+    def iterate(self, state: RescaledState) -> Params:
+        return jax.tree.map(jnp.multiply, self.solver.iterate(state.inner), state.scale)
+
+    def epoch(self, problem: AbstractProblem) -> int:
+        return self.solver.epoch(problem)
+
+    def full_batch(self) -> bool:
+        return self.solver.full_batch()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+        return self.solver.prices(problem, w)
+
+    def check(self, problem: AbstractProblem) -> None:
+        if problem.quadratic is not None:
+            raise ValueError("Rescaled needs a problem without a ridge: a ridge already says what size of w is small.")
+        self.solver.check(problem)
+
+    def remedy(self) -> str:
+        return self.solver.remedy()
+
+    def name(self) -> str:
+        return f"Rescaled({self.solver.name()})"
 
 
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
