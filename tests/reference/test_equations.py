@@ -11,7 +11,7 @@ import pytest
 from jax.extend.random import threefry_2x32
 
 import proxlin as px
-from proxlin.data.equations import LOSSES, MarginLosses, equations
+from proxlin.data.equations import LOSSES, MarginLosses, equations, log1p
 from proxlin.solvers.cones import Box
 from proxlin.solvers.gauss_newton import AcceleratedStep, ExactStep
 from proxlin.solvers.pivoting import solve_few_bounds
@@ -113,6 +113,13 @@ def test_margins_of_any_size():
     # the tails keep their digits: 1 - tanh(30) and sech(30)^2 are of the size of 1e-26
     value, slope = jax.value_and_grad(LOSSES["tanh"])(jnp.asarray(30.0))
     np.testing.assert_allclose([value, slope], [2 * np.exp(-60), -4 * np.exp(-60)], rtol=1e-13)
+
+
+def test_the_logarithm_without_branches():
+    x = np.concatenate([[0.0, 1e-320, 2**0.5 - 1, 1.0, 3.0, np.inf], 10.0 ** np.linspace(-300, 300, 20_001)])
+    found = np.asarray(jax.jit(log1p)(jnp.asarray(x)))
+    np.testing.assert_array_max_ulp(found, np.log1p(x), 4)
+    assert np.isnan(log1p(jnp.asarray(np.nan)))
 
 
 def test_the_problem_of_any_losses():

@@ -26,6 +26,7 @@ from ..outers import AbstractOuter, Huber
 from ..problem import LossOfMean
 
 E = math.e
+ROOT_HALF = int(np.float64(0.5**0.5).view(np.int64))  # the bits of sqrt(1/2)
 
 
 def _loss(value: Callable, slope: Callable) -> Callable:
@@ -44,6 +45,22 @@ def _tail(m: Array) -> tuple[Array, Array]:
 def _one_plus_square(q: Array) -> Array:
     """1 + q^2, in which the compiler would write q^2 as a second exponential."""
     return (1 + q) ** 2 - 2 * q
+
+
+def log1p(x: Array) -> Array:
+    """log(1 + x) for x >= 0, without branches: XLA's in float64 is a call for each number, 4 to 5 times as slow.
+
+    1 + x = 2^k (1 + r), r in [sqrt(1/2) - 1, sqrt(2) - 1), and r = x where k = 0:  k log 2 + 2 atanh(r / (2 + r))
+    """
+    if x.dtype != jnp.float64:
+        return jnp.log1p(x)
+    bits = jax.lax.bitcast_convert_type(1 + x, jnp.int64)
+    k = (bits - ROOT_HALF) >> 52
+    r = jnp.where(k == 0, x, jax.lax.bitcast_convert_type(bits - (k << 52), jnp.float64) - 1)
+    s = r / (2 + r)
+    z = s * s  # at most 0.0295: what follows the 11 terms is below eps / 10
+    series = jnp.polyval(jnp.array([2 / (2 * j + 1) for j in range(10, 0, -1)], jnp.float64), z, unroll=16)
+    return jnp.where(x < jnp.inf, k.astype(jnp.float64) * math.log(2) + (2 * s + s * z * series), x)
 
 
 def _tanh(m: Array) -> Array:
@@ -69,7 +86,7 @@ def _sigmoid_slope(m: Array) -> Array:
 def _logistic(m: Array) -> Array:
     """log1p((1 - 1/e) exp(-m) / (1 + exp(-m - 1))), the fraction by exp(-m) where m <= 0."""
     q, p = _tail(m)
-    return jnp.log1p((1 - 1 / E) * p / jnp.where(m > 0, 1 + q / E, q + 1 / E))
+    return log1p((1 - 1 / E) * p / jnp.where(m > 0, 1 + q / E, q + 1 / E))
 
 
 def _logistic_slope(m: Array) -> Array:
@@ -78,7 +95,7 @@ def _logistic_slope(m: Array) -> Array:
 
 
 def _lorenz(m: Array) -> Array:
-    return jnp.log1p(_below_one(m) ** 2)
+    return log1p(_below_one(m) ** 2)
 
 
 def _lorenz_slope(m: Array) -> Array:

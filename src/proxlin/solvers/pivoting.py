@@ -16,8 +16,31 @@ from .cones import Box
 from .splitting import Point, better
 
 FEW = 32  # bounds: the outputs of a loss of a mean; the worst case of pivoting is exponential in them
+UNROLLED = 6  # equations solved without LAPACK
 REFINEMENTS = 2
 PATIENCE, ROUNDS = 3, 30  # exchanges of all that is wrong without fewer wrong ones (3: Judice and Pires); rounds in all
+
+
+def solve_unrolled(M: Array, q: Array) -> Array:
+    """M x = q for a positive definite M = L D L' of a few rows, written out entry by entry.
+
+    One fused kernel in place of two calls of LAPACK, which take longer to make than the arithmetic.
+    """
+    m = q.size
+    a, x = [[M[i, j] for j in range(i + 1)] for i in range(m)], list(q)
+    inverse = []
+    for j in range(m):
+        inverse.append(1 / a[j][j])
+        for i in range(j + 1, m):
+            factor = a[i][j] * inverse[j]
+            x[i] = x[i] - factor * x[j]
+            for k in range(j + 1, i + 1):
+                a[i][k] = a[i][k] - factor * a[k][j]
+    for j in reversed(range(m)):
+        for i in range(j + 1, m):
+            x[j] = x[j] - a[i][j] * x[i]
+        x[j] = x[j] * inverse[j]
+    return jnp.stack(x)
 
 
 class _Sides(eqx.Module):
@@ -48,8 +71,11 @@ def solve_few_bounds(A: Array, b: Array, rho: Array, cone: Box) -> tuple[Point, 
         """H_ff x = q_f, and 0 elsewhere."""
         free = side == 0
         M = jnp.where(free[:, None] & free[None, :], H, jnp.eye(b.size, dtype=b.dtype))
+        q = jnp.where(free, q, jnp.zeros_like(q))
+        if b.size <= UNROLLED:
+            return solve_unrolled(M, q)
         L = jnp.linalg.cholesky(M, symmetrize_input=False)
-        return jsl.cho_solve((L, True), jnp.where(free, q, jnp.zeros_like(q)))
+        return jsl.cho_solve((L, True), q)
 
     def judge(side: Array) -> tuple[Array, Array]:
         fixed = at(side)
