@@ -1,50 +1,167 @@
-"""Run the benchmarks: `python -m bench [--only NAME] [--list]`.
+"""Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE]`.
 
 A benchmark is a module in this folder with a function `main(argv) -> int`. Each runs in a process of its own, so that
-one's JAX settings and memory do not touch the next.
+one's JAX settings and memory do not touch the next, and leaves its rows as JSON after each of them; the suite puts them
+together in one table of ratios (peer's time) / (our time). What ran before a Ctrl-C is kept.
 """
 
 import argparse
 import ast
+import json
+import os
+import platform
 import subprocess
 import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+from . import table
 
 FOLDER = Path(__file__).parent
+RESULTS, PAGE = FOLDER.parent / "results" / "bench.json", FOLDER.parent / "docs" / "performance.md"
+SUITE = {
+    "robust": "1. Robust multi-output fits to a given objective",
+    "subproblem": "2. Exact subproblems",
+    "steps": "3. SGD and PLI steps",
+    "oracles": "4. Top-K paths and chains",
+    "equations": "5. Stochastic equations",
+    "nist": "6. Small classical problems (NIST)",
+    "growth": "7. Growth",
+}
+OURS = ("proxlin", "jax", "jaxlib", "numpy")
+PEERS = (
+    *("scipy", "optax", "optimistix", "jaxopt", "pyceres", "lmfit", "cvxpy", "clarabel", "scs", "cyipopt-wheels"),
+    *("torch", "torch-struct", "pyepo", "ortools", "networkx", "numba"),
+)
+# SIGINT as the system has it: an interrupted benchmark ends without a traceback, its rows are on the disk.
+CALL = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+from bench.{name} import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def names() -> list[str]:
-    """The modules of this folder that define `main`, found without importing them."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__main__" and _has_main(path))
+    """The suite, then the other modules of this folder that define `main`, found without importing them."""
+    return [*SUITE, *sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in SUITE and _runs(path))]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Run the benchmarks of proxlin.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure proxlin beside its peers.")
     parser.add_argument("--only", metavar="NAME", help="run this one only")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--json", metavar="FILE", type=Path, help=f"where the table goes (results/{RESULTS.name})")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/performance.md too")
+    parser.add_argument("--from", dest="earlier", metavar="FILE", type=Path, help="the table of this JSON; run nothing")
     arguments = parser.parse_args(argv)
-    there = names()
-    if arguments.only is not None and arguments.only not in there:
-        print(f"bench: --only {arguments.only}: there is {', '.join(there) or 'no benchmark yet'}.", file=sys.stderr)
-        return 2
-    if arguments.list or not there:
-        print("\n".join(there) or "There is no benchmark yet.")
+    if arguments.only is not None and arguments.only not in names():
+        return _refuse(f"--only {arguments.only}: there is {', '.join(names())}.")
+    if arguments.only is not None and arguments.docs:
+        return _refuse("--docs writes the table of the whole suite: leave --only out.")
+    if arguments.earlier is not None and not arguments.earlier.is_file():
+        return _refuse(f"--from {arguments.earlier}: there is no such file.")
+    if arguments.list:
+        print(_listing())
         return 0
-    failed = [name for name in there if arguments.only in (None, name) and _run(name) != 0]
-    if failed:
-        print(f"Failed: {', '.join(failed)}.", file=sys.stderr)
-    return 1 if failed else 0
+    if arguments.only is not None and arguments.only not in SUITE:
+        return _run(arguments.only, ["--json", str(arguments.json.resolve())] if arguments.json else [])
+    if arguments.earlier is not None:
+        report = json.loads(arguments.earlier.read_text(encoding="utf-8"))
+    elif arguments.only is not None:
+        report = measure([arguments.only], arguments.json)
+    else:
+        report = measure(list(SUITE), arguments.json or RESULTS)
+    print("\n" + table.text(report, SUITE))
+    if arguments.docs:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(table.between_markers(page, table.markdown(report, SUITE)), encoding="utf-8")
+    ended = {part["status"] for part in report["benchmarks"].values()}
+    return 130 if "interrupted" in ended else 1 if "failed" in ended else 0
 
 
-def _has_main(path: Path) -> bool:
+def measure(chosen: list[str], file: Path | None) -> dict[str, Any]:
+    """The report of `table`, written to the file after each benchmark."""
+    began, before = time.perf_counter(), os.getloadavg()[0]
+    report = _about()
+    for name in chosen:
+        print(f"== {SUITE[name]}", flush=True)
+        part = _part(name)
+        report["benchmarks"][name] = part
+        report |= {"seconds": time.perf_counter() - began, "load": [before, os.getloadavg()[0]]}
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        if part["status"] == "interrupted":
+            break
+    return report
+
+
+def _part(name: str) -> dict[str, Any]:
+    """One benchmark of the suite: its seconds, how it ended, and the rows it left."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.json"
+        try:
+            status = "failed" if _run(name, ["--json", str(file)]) else "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return {"seconds": time.perf_counter() - start, "status": status, "rows": rows}
+
+
+def _run(name: str, argv: list[str]) -> int:
+    command = [sys.executable, "-c", CALL.format(name=name), *argv]
+    return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
+
+
+def _about() -> dict[str, Any]:
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "seconds": 0.0,
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": [os.getloadavg()[0]] * 2,
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in OURS + PEERS},
+        "benchmarks": {},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    """The model of the processor; platform.processor() is empty or only the architecture on Linux."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _listing() -> str:
+    suite = [f"  {name:12s} {title}" for name, title in SUITE.items()]
+    rest = [f"  {name}" for name in names() if name not in SUITE]
+    studies = "Studies, each for a page of its own and longer than the suite allows (--only NAME):"
+    return "\n".join(["The suite (python -m bench):", *suite, studies, *rest])
+
+
+def _runs(path: Path) -> bool:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     return any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in body)
 
 
-def _run(name: str) -> int:
-    print(f"== {name}", flush=True)
-    call = f"import sys; from bench.{name} import main; sys.exit(main([]))"
-    return subprocess.run([sys.executable, "-c", call], cwd=FOLDER.parent, check=False).returncode
+def _refuse(sentence: str) -> int:
+    print(f"bench: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

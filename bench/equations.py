@@ -1,36 +1,41 @@
-"""Stochastic nonlinear equations: four losses of the margin, Huber outside.
+"""Stochastic nonlinear equations: four losses of the margin, Huber outside; NumPy, SciPy and JAX by hand as peers.
 
-    gauss_newton   49,990 x 22, batches 512 (value) and 256 (Jacobian), 100 epochs of 65 steps       < 1.5 s
-    twin           the same steps in NumPy, formulas as printed, the same exact subproblem solver      >= 4 times slower
-    twin, apg      the same with the accelerated dual proximal gradient of the paper
-    twin, tuned    the exact twin with our formulas (one exponential for four losses) and `take` for the rows
-    prox_linear    a full-batch step on 581,012 x 54                     <= 1.3 times the step by hand in JAX
-                                                                         <= 10 times a plain sum over the array
-    memory         reading, normalising and training 581,012 x 54, in a process of its own          < 1.5 GiB
+    steps       gauss_newton on 49,990 x 22, batches 512 (value) and 256 (Jacobian), 100 epochs of 65 steps    < 1.5 s
+                with one XLA thread (NPROC=1, as in a sweep): a step is too short to hand parts of it to another
+                twin: the same steps in NumPy, formulas as printed, the same exact subproblem solver           >= 4
+                twin, apg: with the accelerated dual proximal gradient of the paper
+                twin, tuned: the exact twin with our formulas (one exponential for four losses), `take` for the rows
+    full batch  px.lbfgs() and px.prox_linear() on the same data, from w = 1 to within 1e-6 of the least value
+                scipy L-BFGS-B on the objective; scipy least_squares(loss="huber") on the four means
+    one step    prox_linear on 581,012 x 54: <= 1.3 times the step by hand in JAX, <= 10 plain sums over the array
+    memory      reading, normalising and training 581,012 x 54, in a process of its own                      < 1.5 GiB
 
-ijcnn1 and covtype where PROXLIN_DATA has them, else synthetic data of the same shapes. float64. Repeats are
-interleaved; compilation is apart. Medians of seconds, medians and quartiles of ratios.
+ijcnn1 and covtype where PROXLIN_DATA has them, else synthetic data of the same shapes. float64.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import optimize
 
 import proxlin as px
 from proxlin.data.classification import load
 from proxlin.data.equations import equations
 
+from .harness import CAP, Row, apart, count, judged, race, run_as_command, seconds
+
 KAPPA, VALUE, JACOBIAN, EPOCHS = 1.0, 512, 256, 100
 E = np.e
+GOAL = 1e-6
 
 
 # ---------------------------------------------------------------------------------------------------- the NumPy twin
@@ -128,45 +133,87 @@ def twin(yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool
 # ------------------------------------------------------------------------------------------------ stochastic steps
 
 
-def seconds(function: Callable, *args: object) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(function(*args))
-    return time.perf_counter() - start
+def stochastic(repeats: int) -> list[Row]:
+    """In a process of its own: XLA reads the number of threads once."""
+    return apart("bench.equations:steps_in_one_thread", repeats, cap=400, env={"NPROC": "1"})
 
 
-def stochastic(repeats: int) -> list[dict]:
+def steps_in_one_thread(repeats: int) -> list[Row]:
+    jax.config.update("jax_enable_x64", True)
     data = load("ijcnn1", say=print)
     problem = equations(data.x, data.y)
     w = np.ones(data.x.shape[1])
     solver = px.stochastic_gauss_newton(KAPPA, VALUE, JACOBIAN)
-    each = solver.epoch(problem)
-    ours = lambda epochs: px.minimize(problem, jnp.asarray(w), solver, steps=epochs * each)
-    ours(1)
+    steps = EPOCHS * solver.epoch(problem)
+    ours = lambda steps: px.minimize(problem, jnp.asarray(w), solver, steps=steps)
+    first = seconds(lambda: ours(solver.epoch(problem)).w)
     yx = data.y[:, None] * data.x
-    steps = EPOCHS * each
-    runs = {
-        "gauss_newton": lambda: ours(EPOCHS).history["seconds"][-1],
-        "twin": lambda: seconds(twin, yx, w, steps, exact),
-        "twin, apg": lambda: seconds(twin, yx, w, steps, apg),
-        "twin, tuned": lambda: seconds(twin, yx, w, steps, exact, True),
+    peers = {
+        "twin": lambda: seconds(lambda: twin(yx, w, steps, exact)),
+        "twin, apg": lambda: seconds(lambda: twin(yx, w, steps, apg)),
+        "twin, tuned": lambda: seconds(lambda: twin(yx, w, steps, exact, True)),
     }
-    times = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            times[name].append(run())
+    rows = race(
+        f"gauss_newton, {steps} steps, {data.source}", lambda: ours(steps).history["seconds"][-1], peers, repeats, first
+    )
     at = float(problem.value(jnp.asarray(twin(yx, w, steps, exact))))
-    print(f"{data.source}; F after {EPOCHS} epochs: {ours(EPOCHS).value:.6f}, the twin {at:.6f}")
-    name = f"gauss_newton, {steps} steps"
-    rows = [{"row": name, "seconds": float(np.median(times["gauss_newton"])), "target": "< 1.5 s"}]
-    for name, target in (("gauss_newton", ""), ("twin", ">= 4"), ("twin, apg", ""), ("twin, tuned", "")):
-        rows.append(ratios(f"{name}, us a step", times[name], times["gauss_newton"], target, 1e6 / steps))
-    return rows
+    kept = "kept" if rows[0]["ours"] < 1.5 else "MISSED"
+    rows[0]["note"] = f"F {ours(steps).value:.6f}, theirs {at:.6f}; ours < 1.5 s {kept}"
+    return judged(rows, {"twin": 4.0})
 
 
-def ratios(name: str, times: list, base: list, target: str, scale: float = 1.0) -> dict:
-    low, middle, high = np.quantile(np.array(times) / np.array(base), [0.25, 0.5, 0.75])
-    time = float(np.median(times)) * scale
-    return {"row": name, "seconds": time, "ratio": middle, "low": low, "high": high, "target": target}
+# --------------------------------------------------------------------------------------------- the whole full batch
+
+
+def least(repeats: int) -> Iterator[Row]:
+    """Time to the least value; a peer's objective and Jacobian are those of the tuned twin."""
+    data = load("ijcnn1", say=print)
+    problem = equations(data.x, data.y)
+    yx = data.y[:, None] * data.x
+    w = np.ones(yx.shape[1])
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        m = yx @ w
+        u = losses(m)
+        v = np.clip(u, -1, 1)
+        return float(v @ (u - v / 2)), (v @ slopes(m)) @ yx / len(yx)
+
+    bfgs = partial(optimize.minimize, objective, w, jac=True, method="L-BFGS-B")
+    squares = partial(
+        optimize.least_squares, lambda w: losses(yx @ w), w, lambda w: slopes(yx @ w) @ yx / len(yx), loss="huber"
+    )
+    never = {"ftol": 0.0, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000}
+    goal = float(bfgs(options=never).fun) + GOAL
+
+    def until(solve: Callable[..., Any], value: str, **options: Any) -> Callable[[], float | None]:
+        """Seconds until the value that the method itself reports is at the goal; inf past the cap."""
+
+        def run() -> float | None:
+            start = time.perf_counter()
+
+            def watch(intermediate_result: Any) -> None:
+                if intermediate_result[value] <= goal or time.perf_counter() - start > CAP:
+                    raise StopIteration
+
+            found = solve(callback=watch, **options)[value]
+            took = time.perf_counter() - start
+            return float("inf") if took > CAP else took if found <= goal else None
+
+        return run
+
+    def ours(solver: Any, steps: int = 5_000) -> float | None:
+        start = time.perf_counter()
+        stop = lambda w, record: record["value"] <= goal
+        found = px.minimize(problem, jnp.asarray(w), solver, steps=steps, stop=stop)
+        return time.perf_counter() - start if found.value <= goal else None
+
+    peers = {
+        "scipy L-BFGS-B": until(bfgs, "fun", options=never),
+        "scipy least_squares": until(squares, "cost", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5_000),
+    }
+    for name, solver in (("lbfgs", px.lbfgs()), ("prox_linear", px.prox_linear())):
+        first, case = seconds(lambda solver=solver: ours(solver, 1)), f"{name} to F <= {goal:.6f}, {data.source}"
+        yield from race(case, partial(ours, solver), peers, min(repeats, 2), first)
 
 
 # ------------------------------------------------------------------------------------------------- full-batch steps
@@ -193,32 +240,20 @@ def by_hand(w: jax.Array, yx: jax.Array) -> jax.Array:
     return w - jnp.clip(v, -1, 1) @ J / KAPPA
 
 
-def full_batch(repeats: int) -> list[dict]:
+def full_batch(repeats: int) -> list[Row]:
     data = load("covtype", say=print)
     problem = equations(data.x, data.y)
     w = px.minimize(problem, jnp.ones(data.x.shape[1]), px.prox_linear(KAPPA), steps=5).w  # all bounds are free there
     yx = problem.data
-    total = jax.jit(jnp.sum)
-    step = jax.jit(by_hand)
+    total, step = jax.jit(jnp.sum), jax.jit(by_hand)
     solver = px.prox_linear(KAPPA)
     ours = lambda: px.minimize(problem, w, solver, steps=1)
-    seconds(step, w, yx), seconds(total, yx), ours()
-    runs = {
-        "prox_linear": lambda: ours().history["seconds"][-1],
-        "by hand": lambda: seconds(step, w, yx),
-        "a sum": lambda: seconds(total, yx),
-    }
-    times = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            times[name].append(run())
-    away = float(jnp.max(jnp.abs(ours().w - step(w, yx))))
-    print(f"{data.source}; the step by hand and ours differ by {away:.1e}")
-    return [
-        ratios("prox_linear", times["prox_linear"], times["by hand"], "<= 1.3 by hand"),
-        ratios("prox_linear", times["prox_linear"], times["a sum"], "<= 10 sums"),
-        ratios("by hand", times["by hand"], times["a sum"], ""),
-    ]
+    first = seconds(lambda: ours().w)
+    total(yx)
+    print(f"the step by hand and ours differ by {float(jnp.max(jnp.abs(ours().w - step(w, yx)))):.1e}")
+    peers = {"JAX by hand": lambda: seconds(lambda: step(w, yx)), "a plain sum": lambda: seconds(lambda: total(yx))}
+    rows = race(f"prox_linear, one step, {data.source}", lambda: ours().history["seconds"][-1], peers, repeats, first)
+    return judged(rows, {"JAX by hand": 1 / 1.3, "a plain sum": 1 / 10})
 
 
 # ---------------------------------------------------------------------------------------------------------- memory
@@ -240,33 +275,27 @@ print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) /
 """
 
 
-def memory() -> list[dict]:
+def memory(repeats: int) -> list[Row]:
     load("covtype", say=lambda text: None)  # parsed and in the cache: the run measured reads that
     found = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, env=os.environ)
-    return [{"row": "peak of training 581,012 x 54, GiB", "seconds": float(found.stdout), "target": "< 1.5"}]
+    peak, limit = float(found.stdout), 1.5
+    return [count("training 581,012 x 54", "limit", peak, limit, "kept" if peak < limit else "MISSED", "GiB")]
+
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+PARTS = {"stochastic": stochastic, "least": least, "full_batch": full_batch, "memory": memory}
+
+
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    jax.config.update("jax_enable_x64", True)
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            yield from part(arguments.repeats)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="bench.equations", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", choices=("stochastic", "full_batch", "memory"))
-    parser.add_argument("--json", metavar="FILE")
-    arguments = parser.parse_args(argv)
-    jax.config.update("jax_enable_x64", True)
-    parts = {"stochastic": stochastic, "full_batch": full_batch, "memory": lambda _: memory()}
-    table = []
-    for name, part in parts.items():
-        if arguments.only in (None, name):
-            for row in part(arguments.repeats):
-                table.append(row)
-                ratio = "{ratio:8.2f} x ({low:.2f} to {high:.2f})".format(**row) if "ratio" in row else ""
-                print("{row:36s} {seconds:10.4g} {0}  {target}".format(ratio, **row), flush=True)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(table, file, indent=1)
-    return 0
+    return run_as_command("equations", __doc__, rows, argv, only={"choices": tuple(PARTS)})
 
 
 if __name__ == "__main__":

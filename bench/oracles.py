@@ -1,20 +1,16 @@
-"""top(10) on 64 grids, against a numba loop of the same recursion and the peers that are installed; and an SGD step.
+"""top(10) on 64 grids and chains, against the peers and a numba loop of the same recursion; and an SGD step on maps.
 
-    python -m bench --only oracles            python -c "from bench.oracles import main; main(['--json', 'FILE'])"
+    grid     jax.jit(jax.vmap(MonotonePaths.top)):  networkx (Yen's algorithm), PyEPO with OR-tools (one path, not ten)
+    chain    jax.jit(jax.vmap(Chains.top)):         torch-struct (its k-max semiring)
+    step     SGD through a CNN and the paths:       the same scan with the CNN alone
 
-Ours is jax.jit(jax.vmap(oracle.top)); compile time is apart; repeats are interleaved, so that a busy machine hits all.
-A ratio is (time of the other) / (time of ours) for a peer and (time of ours) / (time of numba) for the target. Peers
-are slow, and get a few of the same instances; each is first made to agree on the best scores.
+Seconds are for one instance. Peers get a few of the same instances, and each is first made to find the same scores.
 """
 
 import argparse
 import itertools
-import json
-import os
-import time
 import warnings
-from collections.abc import Callable
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -27,12 +23,16 @@ import proxlin as px
 from proxlin.data.maps import TileRewards, terrain_maps
 from proxlin.oracles import Chains, MonotonePaths
 
+from .harness import Row, Run, installed, judged, race, run_as_command, seconds
+
 BATCH, COUNT = 64, 10
-TARGET = 3.0  # issue 6: at most 3 times numba
-AHEAD = 20.0  # issue 6: ahead of every peer by 20 times
-STEP = 2.0  # issue 6: an SGD step is at most 2 times the network's own forward and backward pass
 CALLS = 10  # of ours in a round against a peer, which takes 1000 times as long and leaves the caches cold
 FEW = {"networkx": 4, "pyepo": 16, "torch_struct": 2}  # instances for a peer: seconds, not minutes
+# Issue 6: at most 3 times the loop in numba, 20 times ahead of the peers, a step at most twice the network's own.
+TARGETS = {"numba loop": 1 / 3, "networkx": 20.0, "pyepo": 20.0, "torch_struct": 20.0, "the CNN alone": 1 / 2}
+NOTES = {"pyepo": "OR-tools finds one path, not ten"}
+
+Peer = tuple[Callable[[], Any], Callable[[], Any]]  # what is timed, and the scores of what it finds (instances, paths)
 
 
 @numba.njit
@@ -76,7 +76,7 @@ def top_grids(a, rows, cols, count):
     return scores, members
 
 
-def networkx_paths(grids: np.ndarray, side: int) -> Callable[[], list]:
+def networkx_paths(grids: np.ndarray, side: int) -> Peer:
     """Yen's k shortest paths in the directed grid; costs are shifted to be positive (all paths have one length)."""
     import networkx
 
@@ -100,10 +100,10 @@ def networkx_paths(grids: np.ndarray, side: int) -> Callable[[], list]:
             for grid, found in zip(grids, run(), strict=True)
         ]
 
-    return agreeing(run, scores)
+    return run, scores
 
 
-def pyepo_paths(grids: np.ndarray, side: int) -> Callable[[], list]:
+def pyepo_paths(grids: np.ndarray, side: int) -> Peer:
     """OR-tools' linear program of the grid through PyEPO: one best path, not ten."""
     from pyepo.model.ort import shortestPathModel
 
@@ -117,10 +117,10 @@ def pyepo_paths(grids: np.ndarray, side: int) -> Callable[[], list]:
             found.append(model.solve()[1])
         return found
 
-    return agreeing(run, lambda: [[grid[0] - value] for grid, value in zip(grids, run(), strict=True)])
+    return run, lambda: [[grid[0] - value] for grid, value in zip(grids, run(), strict=True)]
 
 
-def torch_struct_chains(unary: np.ndarray, pairwise: np.ndarray) -> Callable[[], Any]:
+def torch_struct_chains(unary: np.ndarray, pairwise: np.ndarray) -> Peer:
     """The k-max semiring of torch-struct; its potentials are (n, z_{n+1}, z_n), unary scores added in."""
     import torch
     import torch_struct
@@ -130,116 +130,65 @@ def torch_struct_chains(unary: np.ndarray, pairwise: np.ndarray) -> Callable[[],
     potentials = torch.tensor(edges)
     warnings.filterwarnings("ignore", message=".*does not define `arg_constraints`", category=UserWarning)
     run = lambda: torch_struct.LinearChainCRF(potentials).topk(COUNT)
-    return agreeing(run, lambda: (run() * potentials).sum((2, 3, 4)).T.detach().numpy())
+    return run, lambda: (run() * potentials).sum((2, 3, 4)).T.detach().numpy()
 
 
-def agreeing(run: Callable, scores: Callable) -> Callable:
-    """run, with the scores of what it finds beside it, (instances, paths)."""
-    run.scores = scores
-    return run
+def each(work: Callable[[], Any], instances: int, calls: int = 1) -> Run:
+    """Seconds for one instance."""
+    return lambda: seconds(lambda: [work() for _ in range(calls)]) / (instances * calls)
 
 
-def interleaved(runs: dict[str, tuple[Callable, int]], repeats: int) -> dict[str, dict]:
-    """First call apart (compile time), then `repeats` rounds over all of them: microseconds for an instance."""
-    first = {name: clock(run) for name, (run, _) in runs.items()}
-    times = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, (run, instances) in runs.items():
-            times[name].append(clock(run) / instances * 1e6)
-    return {
-        name: {
-            "first_call_seconds": first[name],
-            "median_us": float(np.median(t)),
-            "low_us": float(np.quantile(t, 0.1)),
-            "high_us": float(np.quantile(t, 0.9)),
-            "all_us": t,
-        }
-        for name, t in times.items()
-    }
-
-
-def clock(run: Callable) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - start
-
-
-def spread(top: dict, bottom: dict) -> tuple[float, float, float]:
-    """The median of the paired ratios and their 10% and 90% quantiles."""
-    ratios = np.array(top["all_us"]) / np.array(bottom["all_us"])
-    return float(np.median(ratios)), float(np.quantile(ratios, 0.1)), float(np.quantile(ratios, 0.9))
-
-
-def compare(case: str, ours: tuple[Callable, int], name: str, other: tuple[Callable, int], repeats: int) -> dict:
-    """One row, printed and returned: the target for numba and the network, the distance to a peer."""
-    times = interleaved({"proxlin": ours, name: other}, repeats)
-    least = {"numba": TARGET, "network": STEP}.get(name)
-    over, under = (times[name], times["proxlin"]) if least is None else (times["proxlin"], times[name])
-    ratio, low, high = spread(over, under)
-    kept = ratio >= AHEAD if least is None else ratio <= least
-    what = f"{name} / proxlin (at least {AHEAD:g})" if least is None else f"proxlin / {name} (at most {least:g})"
-    mine, theirs = times["proxlin"]["median_us"], times[name]["median_us"]
-    first = times["proxlin"]["first_call_seconds"]
-    print(
-        f"{case:24s} proxlin {mine:8.1f} us   {name} {theirs:9.1f} us   {what}: {ratio:.2f} [{low:.2f}, {high:.2f}]   "
-        f"{'kept' if kept else 'MISSED'}   compile {first:.2f} s",
-        flush=True,
-    )
-    row = {"case": case, "other": name, "ratio": ratio, "low": low, "high": high, "kept": kept}
-    return row | {"proxlin_us": mine, "other_us": theirs, "proxlin_first_call_seconds": first}
-
-
-def installed(case: str, module: str) -> bool:
-    """Whether a peer is there; if not, it is named as missing."""
-    there = find_spec(module) is not None
-    if not there:
-        print(f"{case:24s} {module}: not installed, no row", flush=True)
-    return there
-
-
-def against(case: str, name: str, ours: Callable, peer: Callable, expected: np.ndarray) -> dict:
-    """A row for a peer, on its few instances, after it found the same scores."""
-    found = np.asarray(peer.scores())
+def against(case: str, name: str, expected: np.ndarray, build: Callable[[int], Peer]) -> dict[str, Run | None]:
+    """A peer on its few instances, after it found the same scores; None if it is not installed."""
+    if not installed(name):
+        return {name: None}
+    run, scores = build(FEW[name])
+    found = np.asarray(scores())
     if not np.allclose(found, expected[: len(found), : found.shape[1]], atol=1e-3):
-        raise AssertionError(f"proxlin and {name} disagree on {case}")
-    many = lambda: [ours() for _ in range(CALLS)]
-    return compare(case, (many, CALLS * BATCH), name, (peer, len(found)), 3)
+        raise AssertionError(f"{case}: ours and {name} disagree")
+    return {name: each(run, len(found))}
 
 
-def grids(side: int, dtype: type, repeats: int) -> list[dict]:
+def compare(
+    case: str, ours: Callable[[], Any], loop: Run | None, peers: dict[str, Run | None], repeats: int
+) -> Iterator[Row]:
+    """The numba loop in many rounds, the peers in few."""
+    first = seconds(ours)
+    if loop is not None:
+        yield from judged(race(case, each(ours, BATCH), {"numba loop": loop}, 8 * repeats, first), TARGETS)
+    if peers:
+        yield from judged(race(case, each(ours, BATCH, CALLS), peers, repeats, first, NOTES), TARGETS)
+
+
+def grids(side: int, dtype: type, repeats: int) -> Iterator[Row]:
     oracle = MonotonePaths(side, side)
     a = np.random.default_rng(side).normal(size=(BATCH, oracle.size())).astype(dtype)
     on_device = jnp.asarray(a)
     top = jax.jit(jax.vmap(lambda a: oracle.top(a, COUNT)))
-    scores, members = top_grids(a, side, side, COUNT)
+    case, ours = f"grid {side}x{side} {np.dtype(dtype).name}", lambda: top(on_device)
+    loop = lambda: top_grids(a, side, side, COUNT)
+    scores, members = loop()
     mine, found = jax.jit(jax.vmap(lambda a: oracle.top(a, COUNT)))(on_device)
     if not (np.allclose(mine, scores, atol=1e-4) and np.mean(np.asarray(found) != members) < 1e-3):
-        raise AssertionError("proxlin and the numba loop disagree")
-
-    case, ours = f"grid {side}x{side} {np.dtype(dtype).name}", lambda: top(on_device)
-    rows = [compare(case, (ours, BATCH), "numba", (lambda: top_grids(a, side, side, COUNT), BATCH), repeats)]
-    for name, build in (("networkx", networkx_paths), ("pyepo", pyepo_paths)):
-        if dtype is np.float64 and installed(case, name):
-            rows.append(against(case, name, ours, build(a[: FEW[name]], side), scores))
-    return rows
+        raise AssertionError(f"{case}: ours and the numba loop disagree")
+    peers: dict[str, Run | None] = {}
+    for name, build in (("networkx", networkx_paths), ("pyepo", pyepo_paths)) if dtype is np.float64 else ():
+        peers |= against(case, name, scores, lambda few, build=build: build(a[:few], side))
+    yield from compare(case, ours, each(loop, BATCH), peers, repeats)
 
 
-def chains(length: int, labels: int, repeats: int) -> list[dict]:
+def chains(length: int, labels: int, repeats: int) -> Iterator[Row]:
     oracle, rng = Chains(length, labels), np.random.default_rng(length)
     unary = rng.normal(size=(BATCH, length, labels)).astype(np.float32)
     pairwise = rng.normal(size=(BATCH, length - 1, labels, labels)).astype(np.float32)
     a = jnp.concatenate([unary.reshape(BATCH, -1), pairwise.reshape(BATCH, -1)], axis=1)
     case, top = f"chain {length} of {labels} float32", jax.jit(jax.vmap(lambda a: oracle.top(a, COUNT)))
-    if installed(case, "torch_struct"):
-        few = FEW["torch_struct"]
-        peer = torch_struct_chains(unary[:few], pairwise[:few])
-        return [against(case, "torch_struct", lambda: top(a), peer, np.asarray(top(a)[0]))]
-    times = interleaved({"proxlin": (lambda: top(a), BATCH)}, repeats)["proxlin"]
-    print(f"{case:24s} proxlin {times['median_us']:8.1f} us   compile {times['first_call_seconds']:.2f} s", flush=True)
-    return [{"case": case, "other": None, "proxlin_us": times["median_us"]}]
+    build = lambda few: torch_struct_chains(unary[:few], pairwise[:few])
+    expected = np.asarray(jax.jit(jax.vmap(lambda a: oracle.top(a, COUNT)))(a)[0])
+    yield from compare(case, lambda: top(a), None, against(case, "torch_struct", expected, build), repeats)
 
 
-def steps(channels: tuple[int, ...], repeats: int) -> dict:
+def steps(channels: tuple[int, ...], repeats: int) -> list[Row]:
     """SGD on one map at a time, against the same scan with the sum of the network's rewards in place of the loss."""
     maps = terrain_maps(BATCH)
     predict = TileRewards(maps.tile, channels)
@@ -258,28 +207,23 @@ def steps(channels: tuple[int, ...], repeats: int) -> dict:
     def network(w, problem):
         return jax.lax.scan(lambda w, i: (move(w, jax.grad(total)(w, problem, i)), None), w, order)[0]
 
-    case = f"SGD step, CNN {'-'.join(map(str, channels))}"
-    return compare(case, (lambda: sgd(w, problem), BATCH), "network", (lambda: network(w, problem), BATCH), repeats)
+    case, first = f"SGD step, CNN {'-'.join(map(str, channels))}", seconds(lambda: sgd(w, problem))
+    peers = {"the CNN alone": each(lambda: network(w, problem), BATCH)}
+    network(w, problem)
+    return judged(race(case, each(lambda: sgd(w, problem), BATCH), peers, repeats, first), TARGETS)
+
+
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    jax.config.update("jax_enable_x64", True)
+    for side, dtype in itertools.product((12, 24), (np.float32, np.float64)):
+        yield from grids(side, dtype, arguments.repeats)
+    yield from chains(14, 26, arguments.repeats)
+    for channels in ((8, 16), (16, 32)):
+        yield from steps(channels, 2 * arguments.repeats)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bench.oracles", description="The K best outputs, against numba.")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there too")
-    parser.add_argument("--repeats", type=int, default=40)
-    arguments = parser.parse_args(argv)
-    jax.config.update("jax_enable_x64", True)
-    load, cores = os.getloadavg()[0], os.cpu_count()
-    print(f"top({COUNT}) on a batch of {BATCH}; microseconds for one instance, medians of {arguments.repeats} rounds")
-    print(f"load {load:.1f} on {cores} cores: read nothing into a run on a busy machine")
-    rows = []
-    for side, dtype in itertools.product((12, 24), (np.float32, np.float64)):
-        rows += grids(side, dtype, arguments.repeats)
-    rows += chains(14, 26, max(arguments.repeats // 4, 1))
-    rows += [steps(channels, max(arguments.repeats // 4, 1)) for channels in ((8, 16), (16, 32))]
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"load": load, "cores": cores, "rows": rows}, file, indent=1)
-    return 0
+    return run_as_command("oracles", __doc__, rows, argv)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,50 @@
-"""The price of one step, batch 1, MLP 128-h-10, l2 loss, float32: ours against the same loop by hand in JAX, and torch.
+"""The price of one step, batch 1, MLP 128-h-10, l2 loss, float32: ours, and the loops that users of others write.
 
-    verbs      problem[i].subgradient(w) in a scan          <= 1.1  times the scan written by hand
-    minimize   px.minimize(problem, w, px.sgd(step))        <= 1.15 times it
-    pli        one inner step of PLI (SVRG on the model)    <= 3    times an SGD step
-    torch      the loop a PyTorch user writes, eager and compiled: >= 10 times slower than ours
+    SGD, minimize    px.minimize(problem, w, px.sgd(step))        <= 1.15 times the scan by hand in JAX
+    SGD, verbs       problem[i].subgradient(w) in a scan          <= 1.1  times it
+    PLI              SVRG on the smoothed, linearised model       <= 3    times an SGD step
+                     w <- w - step (g_i(w) - g_i(w_0) + mean g(w_0) + kappa (w - w_0)), and the average of these w
+    torch            eager and compiled                           >= 10 times slower than ours
 
-Repeats are interleaved, so that a noisy machine hits all; compilation is apart. Medians and quartiles of ratios.
+All peers of a row walk over the same samples from the same weights, and have to end where ours does.
 """
 
 import argparse
-import importlib.util
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import proxlin as px
 from proxlin.networks import MLP
 from proxlin.solvers.svrg import svrg_epoch
 
-N, EPOCHS, STEP = 1000, 5, 1e-3
+from .harness import Row, Run, installed, judged, missing, race, run_as_command, seconds
+
+N, EPOCHS = 1000, 5
+SHORT = 200  # steps of a Python loop, which takes up to a thousand times as long; its mean gradient is off the clock
+STEP, NU, KAPPA = 1e-3, 1.0, 0.1
+AGREE = 1e-4  # relative, after N steps in float32
+HAND = "JAX by hand"
+TARGETS = {"torch eager": 10.0, "torch compiled": 10.0}
+
+Walk = Callable[[], Any]  # N steps from the same start; returns the last weights (SGD) or the mean of them (PLI)
+
+
+# ------------------------------------------------------------------------------------------------------- SGD
+
+
+def loss(w, x, y):
+    r = w[1]["W"] @ jnp.tanh(w[0]["W"] @ x) - y
+    return jnp.sqrt(jnp.sum(r * r))
 
 
 def by_hand(w, x, y, indices):
-    """What a careful user writes: value_and_grad of the norm, one sample a step."""
-
-    def loss(w, x, y):
-        r = w[1]["W"] @ jnp.tanh(w[0]["W"] @ x) - y
-        return jnp.sqrt(jnp.sum(r * r))
+    """What a careful user writes: the gradient of the norm, one sample a step."""
 
     def body(w, i):
         g = jax.grad(loss)(w, x[i], y[i])
@@ -47,67 +61,151 @@ def with_verbs(w, problem, indices):
     return jax.lax.scan(body, w, indices)[0]
 
 
-def pli_epoch(w, problem, indices):
-    """n inner steps of PLI: SVRG on the smoothed, linearised, regularised problem, with the averaged iterate."""
-    sub = problem.smooth(1.0).linearize(w).regularize(0.1, w)
+def optax_scan(w, x, y, indices):
+    optimizer = optax.sgd(STEP)
+
+    def body(carry, i):
+        w, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(w, x[i], y[i]), state, w)
+        return (optax.apply_updates(w, updates), state), None
+
+    return jax.lax.scan(body, (w, optimizer.init(w)), indices)[0][0]
+
+
+def optax_loop(w, x, y, indices) -> Walk:
+    """A Python loop over rows of NumPy arrays, with a compiled update."""
+    optimizer = optax.sgd(STEP)
+    x, y, indices = map(np.asarray, (x, y, indices))
+
+    @jax.jit
+    def update(w, state, x, y):
+        updates, state = optimizer.update(jax.grad(loss)(w, x, y), state, w)
+        return optax.apply_updates(w, updates), state
+
+    def walk():
+        last, state = w, optimizer.init(w)
+        for i in indices:
+            last, state = update(last, state, x[i], y[i])
+        return last
+
+    return walk
+
+
+# ------------------------------------------------------------------------------------------------------- PLI
+
+
+def pli(w, problem, indices):
+    sub = problem.smooth(NU).linearize(w).regularize(KAPPA, w)
     return svrg_epoch(sub, w, jnp.asarray(STEP, jnp.float32), indices, True)
 
 
-def torch_loop(x, y, width: int, compiled: bool) -> Callable[[], float]:
-    import torch
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(128, width, bias=False), torch.nn.Tanh(), torch.nn.Linear(width, 10, bias=False)
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=STEP)
-    xs, ys = torch.tensor(np.asarray(x)), torch.tensor(np.asarray(y))
-
-    def step(x, y):
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.linalg.vector_norm(model(x) - y)
-        loss.backward()
-        optimizer.step()
-
-    def loss(x, y):
-        return torch.linalg.vector_norm(model(x) - y)
-
-    if compiled:
-        fast = torch.compile(loss)
-
-        def step(x, y):
-            optimizer.zero_grad(set_to_none=True)
-            fast(x, y).backward()
-            optimizer.step()
-
-    count = 300
-    for i in range(20):
-        step(xs[i], ys[i])
-
-    def run() -> float:
-        start = time.perf_counter()
-        for i in range(count):
-            step(xs[i], ys[i])
-        return (time.perf_counter() - start) / count
-
-    return run
+def residual(w, x, y):
+    return w[1]["W"] @ jnp.tanh(w[0]["W"] @ x) - y
 
 
-def timer(function: Callable, *args) -> Callable[[], float]:
-    """Seconds of one step of a compiled epoch."""
+def pli_by_hand(w, x, y, indices):
+    """One JVP and one VJP a step: J_i is fixed, so the duals of the start are kept and only their change is pulled."""
+    dual = lambda u: u / jnp.maximum(NU, jnp.sqrt(jnp.sum(u * u, axis=-1, keepdims=True)))
+    r, pull_all = jax.vjp(lambda w: jax.vmap(residual, (None, 0, 0))(w, x, y), w)
+    v = dual(r)
+    mean = pull_all(v / len(x))[0]
+
+    def body(carry, i):
+        away, total = carry
+        at = lambda w: residual(w, x[i], y[i])
+        u, change = jax.jvp(at, (w,), (away,))
+        g = jax.vjp(at, w)[1](dual(u + change) - v[i])[0]
+        away = jax.tree.map(lambda d, g, m: d - STEP * (g + m + KAPPA * d), away, g, mean)
+        return (away, jax.tree.map(jnp.add, total, away)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, w)
+    total = jax.lax.scan(body, (zeros, zeros), indices)[0][1]
+    return jax.tree.map(lambda w, t: w + t / len(indices), w, total)
+
+
+def model(w, w0, x, y):
+    """The smoothed loss of the linearised residual, whose gradient is what autodiff makes of it."""
+    u, change = jax.jvp(lambda w: residual(w, x, y), (w0,), (jax.tree.map(jnp.subtract, w, w0),))
+    square = jnp.sum((u + change) ** 2)
+    far = square > NU**2
+    return jnp.where(far, jnp.sqrt(jnp.where(far, square, 1.0)) - NU / 2, square / (2 * NU))
+
+
+def mean_at_start(w, x, y):
+    return jax.grad(lambda v: jnp.mean(jax.vmap(model, (None, None, 0, 0))(v, w, x, y)))(w)
+
+
+def optax_update(optimizer, carry, w0, mean, x, y):
+    w, total, state = carry
+    new, old = jax.grad(model)(w, w0, x, y), jax.grad(model)(w0, w0, x, y)
+    g = jax.tree.map(lambda a, b, m, w, c: a - b + m + KAPPA * (w - c), new, old, mean, w, w0)
+    updates, state = optimizer.update(g, state, w)
+    w = optax.apply_updates(w, updates)
+    return w, jax.tree.map(jnp.add, total, w), state
+
+
+def pli_optax_scan(w, x, y, indices):
+    optimizer, mean = optax.sgd(STEP), mean_at_start(w, x, y)
+    body = lambda carry, i: (optax_update(optimizer, carry, w, mean, x[i], y[i]), None)
+    start = w, jax.tree.map(jnp.zeros_like, w), optimizer.init(w)
+    return jax.tree.map(lambda t: t / len(indices), jax.lax.scan(body, start, indices)[0][1])
+
+
+def pli_optax_loop(w, x, y, indices) -> Walk:
+    optimizer = optax.sgd(STEP)
+    update, mean = jax.jit(partial(optax_update, optimizer)), jax.jit(mean_at_start)(w, x, y)
+    xs, ys, order = map(np.asarray, (x, y, indices))
+
+    def walk():
+        carry = w, jax.tree.map(jnp.zeros_like, w), optimizer.init(w)
+        for i in order:
+            carry = update(carry, w, mean, xs[i], ys[i])
+        return jax.tree.map(lambda t: t / len(order), carry[1])
+
+    return walk
+
+
+# ------------------------------------------------------------------------------------------------------ rows
+
+
+def compiled(function: Callable, *args: Any) -> Walk:
     call = jax.jit(function)
-    jax.block_until_ready(call(*args))
-
-    def run() -> float:
-        start = time.perf_counter()
-        for _ in range(EPOCHS):
-            jax.block_until_ready(call(*args))
-        return (time.perf_counter() - start) / (EPOCHS * N)
-
-    return run
+    return lambda: call(*args)
 
 
-def rows(width: int, peers: bool) -> tuple[dict[str, Callable[[], float]], list[str]]:
+def timer(walk: Walk, steps: int = N, epochs: int = EPOCHS) -> Run:
+    """Seconds of one step."""
+    return lambda: seconds(lambda: [walk() for _ in range(epochs)]) / (epochs * steps)
+
+
+def agree(case: str, wanted: Any, peers: Mapping[str, Walk | None]) -> None:
+    """Every peer ends where ours does."""
+    wanted = jax.tree.leaves(wanted)
+    size = max(float(jnp.max(jnp.abs(leaf))) for leaf in wanted)
+    for name, walk in peers.items():
+        found = wanted if walk is None else jax.tree.leaves(walk())
+        away = max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(wanted, found, strict=True))
+        if away > AGREE * size:
+            raise AssertionError(f"{case}: ours and {name} are {away:.1e} apart")
+
+
+def torch_walks(kind: str, case: str, *data: Any) -> tuple[dict[str, Walk | None], list[Row]]:
+    """Eager and compiled, None where torch is not installed; and a row for what torch does not compile."""
+    if not installed("torch"):
+        return {"torch eager": None, "torch compiled": None}, []
+    from .steps_torch import WALKS
+
+    walk = partial(WALKS[kind], *data, step=STEP, nu=NU, kappa=KAPPA)
+    eager, fast = walk(compiled=False), walk(compiled=True)
+    try:
+        fast()
+    except Exception as error:  # whatever its compiler raises
+        what = f"does not compile: {type(error).__name__}"
+        return {"torch eager": eager}, [missing(case, "torch compiled") | {"note": what}]
+    return {"torch eager": eager, "torch compiled": fast}, []
+
+
+def rows_of(width: int, repeats: int) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(N, 128)), jnp.float32)
     y = jnp.asarray(rng.normal(size=(N, 10)), jnp.float32)
@@ -115,71 +213,48 @@ def rows(width: int, peers: bool) -> tuple[dict[str, Callable[[], float]], list[
     w = predict.init(jax.random.key(0), jnp.float32)
     problem = px.MeanOfLosses(px.residual(predict), px.L2(), (x, y))
     indices = jnp.asarray(rng.integers(0, N, N), jnp.int32)
+    data, short = (w, x, y, indices), (w, x, y, indices[:SHORT])
 
     def minimize() -> float:
         return px.minimize(problem, w, px.sgd(STEP), passes=EPOCHS).history["seconds"][-1] / (EPOCHS * N)
 
-    minimize()
-    runs = {
-        "by hand": timer(by_hand, w, x, y, indices),
-        "verbs": timer(with_verbs, w, problem, indices),
-        "minimize": minimize,
-        "pli inner": timer(pli_epoch, w, problem, indices),
-    }
-    missing = []
-    if peers and importlib.util.find_spec("torch"):
-        runs |= {f"torch {kind}": torch_loop(x, y, width, kind == "compiled") for kind in ("eager", "compiled")}
-    elif peers:
-        missing.append("torch")
-    return runs, missing
+    def compare(case: str, ours: Run, compile: float, function: Callable, fast: dict, slow: dict, hand: dict):
+        agree(case, jax.jit(function)(w, problem, indices), fast)
+        if slow:
+            agree(case, jax.jit(function)(w, problem, indices[:SHORT]), slow)
+        runs = {name: timer(walk) for name, walk in fast.items()}
+        runs |= {name: None if walk is None else timer(walk, SHORT, 1) for name, walk in slow.items()}
+        return judged(race(case, ours, runs, repeats, compile), TARGETS | hand)
+
+    verbs, hand = compiled(with_verbs, w, problem, indices), compiled(by_hand, *data)
+    case, first = f"SGD, verbs, width {width}", seconds(verbs)
+    yield from compare(case, timer(verbs), first, with_verbs, {HAND: hand}, {}, {HAND: 1 / 1.1})
+
+    case, first = f"SGD, minimize, width {width}", seconds(minimize)
+    torch, failed = torch_walks("sgd", case, *short)
+    fast = {HAND: hand, "optax, scan": compiled(optax_scan, *data)}
+    yield from compare(
+        case, minimize, first, with_verbs, fast, {"optax, loop": optax_loop(*short)} | torch, {HAND: 1 / 1.15}
+    )
+    yield from failed
+
+    ours = compiled(pli, w, problem, indices)
+    case, first = f"PLI inner step, width {width}", seconds(ours)
+    torch, failed = torch_walks("pli", case, *short)
+    fast = {HAND: compiled(pli_by_hand, *data), "optax, scan": compiled(pli_optax_scan, *data)}
+    yield from compare(case, timer(ours), first, pli, fast, {"optax, loop": pli_optax_loop(*short)} | torch, {})
+    yield from failed
+    sgd = "an SGD step of ours"
+    yield from judged(race(case, timer(ours), {sgd: minimize}, repeats, first), {sgd: 1 / 3})
 
 
-TARGETS = {
-    "verbs": "<= 1.1",
-    "minimize": "<= 1.15",
-    "pli inner": "<= 3 sgd",
-    "torch eager": ">= 10",
-    "torch compiled": ">= 10",
-}
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    for width in (64, 512):
+        yield from rows_of(width, arguments.repeats)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="bench.steps", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--peers", choices=("none", "all"), default="all")
-    parser.add_argument("--json", metavar="FILE")
-    arguments = parser.parse_args(argv)
-    table = []
-    for width in (64, 512):
-        runs, missing = rows(width, arguments.peers == "all")
-        times = {name: [] for name in runs}
-        for _ in range(arguments.repeats):
-            for name, run in runs.items():
-                times[name].append(run())
-        for name in runs:
-            base = "minimize" if name.startswith(("pli", "torch")) else "by hand"
-            ratio = np.quantile(np.array(times[name]) / np.array(times[base]), [0.25, 0.5, 0.75])
-            row = {"width": width, "row": name, "us": 1e6 * float(np.median(times[name])), "over": base}
-            row |= {
-                "ratio": float(ratio[1]),
-                "low": float(ratio[0]),
-                "high": float(ratio[2]),
-                "target": TARGETS.get(name, ""),
-            }
-            table.append(row)
-            print(
-                "{width:4d} {row:15s} {us:8.2f} us   {ratio:6.2f} x {over} ({low:.2f} to {high:.2f})  {target}".format(
-                    **row
-                )
-            )
-        for name in missing:
-            print(f"{width:4d}  {name} is not installed: its rows are missing (make bench installs it)")
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(table, file, indent=1)
-    return 0
+    return run_as_command("steps", __doc__, rows, argv, repeats=7)
 
 
 if __name__ == "__main__":

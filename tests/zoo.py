@@ -384,6 +384,7 @@ SOLVERS: dict[str, SolverCase] = {
     "averaged": SolverCase(px.Averaged(px.sgd(0.1)), CONVEX, passes=400, gap=4e-2),
     "best so far": SolverCase(px.BestSoFar(px.sgd(px.InverseSqrt(0.3))), CONVEX, passes=400, gap=2e-2),
     "rescaled": SolverCase(px.Rescaled(px.sgd(px.InverseSqrt(0.3))), CONVEX[2:], passes=400, gap=3e-2),
+    "lbfgs": SolverCase(px.lbfgs(0.01), ("geometric_median", "interpolation_linear"), passes=400, gap=1e-2),
     "svrg": SolverCase(px.svrg(0.05, nu=0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "casimir_svrg": SolverCase(px.casimir_svrg(0.01), ("geometric_median", "ridge_regression"), passes=400, gap=1e-2),
     "pli": SolverCase(px.pli(0.1, 0.02, step=0.01), ("geometric_median",), passes=600, gap=1e-2),

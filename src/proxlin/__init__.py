@@ -23,11 +23,12 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "problem": ("LossOfMean", "MeanOfLosses"),
     "search": ("Choice", "Lattice"),
+    "sharding": ("shard",),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
         *("Averaged", "BestSoFar", "Rescaled", "Solution", "as_optax", "at_noise_level", "casimir_svrg"),
-        *("load_solution", "minimize", "pli", "prox_linear", "sgd", "solve_subproblem", "stochastic_gauss_newton"),
-        *("stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
+        *("lbfgs", "load_solution", "minimize", "pli", "prox_linear", "sgd", "solve_subproblem"),
+        *("stochastic_gauss_newton", "stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
     ),
     "theory": (),
     "tuning": ("Space", "tune"),
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from . import problem as problem
     from . import schedules as schedules
     from . import search as search
+    from . import sharding as sharding
     from . import solvers as solvers
     from . import theory as theory
     from . import tuning as tuning
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from .schedules import InverseSqrt as InverseSqrt
     from .search import Choice as Choice
     from .search import Lattice as Lattice
+    from .sharding import shard as shard
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
     from .solvers import Rescaled as Rescaled
@@ -80,6 +83,7 @@ if TYPE_CHECKING:
     from .solvers import as_optax as as_optax
     from .solvers import at_noise_level as at_noise_level
     from .solvers import casimir_svrg as casimir_svrg
+    from .solvers import lbfgs as lbfgs
     from .solvers import load_solution as load_solution
     from .solvers import minimize as minimize
     from .solvers import pli as pli

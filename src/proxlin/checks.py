@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .types import Index, Params, is_concrete, is_parameter
+from .types import Index, Params, is_concrete, is_here, is_parameter
 
 
 def checked_data(data: Any) -> Any:
@@ -48,10 +48,12 @@ def checked_weights(weights: Any, n: int) -> Array | None:
         raise ValueError(
             f"The weights must be one number for each of the {n} samples; their shape is {np.shape(weights)}."
         )
-    if not np.issubdtype(np.asarray(weights).dtype if is_concrete(weights) else weights.dtype, np.number):
+    if not np.issubdtype(weights.dtype if isinstance(weights, jax.Array) else np.asarray(weights).dtype, np.number):
         raise TypeError("The weights must be numbers.")
     if not is_concrete(weights):
         return weights / jnp.mean(weights)
+    if not is_here(weights):
+        return _checked_elsewhere(weights)
     host = np.asarray(weights)
     host = host if np.issubdtype(host.dtype, np.inexact) else host.astype(jnp.result_type(float))
     bad = ~np.isfinite(host) | (host < 0)
@@ -61,6 +63,17 @@ def checked_weights(weights: Any, n: int) -> Array | None:
         raise ValueError("The weights are all zero; at least one sample must count.")
     host = host / host.max()  # first: a sum of huge weights would overflow
     return jnp.asarray(host / host.mean())
+
+
+def _checked_elsewhere(weights: Array) -> Array:
+    """The same for weights that lie on several processes: all of them see what is wrong."""
+    weights = weights if jnp.issubdtype(weights.dtype, jnp.inexact) else weights.astype(jnp.result_type(float))
+    if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
+        raise ValueError("The weights must be finite and not negative.")
+    if not bool(jnp.any(weights > 0)):
+        raise ValueError("The weights are all zero; at least one sample must count.")
+    weights = weights / jnp.max(weights)
+    return weights / jnp.mean(weights)
 
 
 def check_batch(batch: Any, n: int) -> Index:
@@ -132,7 +145,8 @@ def _as_jax(x: Any) -> Any:
 def _check_finite(name: str, x: Any) -> None:
     if not is_concrete(x) or not jnp.issubdtype(x.dtype, jnp.inexact):
         return
-    bad = ~np.isfinite(np.asarray(x)).reshape(x.shape[0], -1).all(axis=1)
+    finite, x = (np.isfinite, np.asarray(x)) if is_here(x) else (jnp.isfinite, x)  # elsewhere: all processes see it
+    bad = ~finite(x).reshape(x.shape[0], -1).all(axis=1)
     if bad.any():
         raise ValueError(f"The data leaf {name} has a value that is not finite in row {int(bad.argmax())}.")
 

@@ -8,6 +8,8 @@ import jax.extend.core
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .sharding import Split
+
 BUDGET = 256 * 2**20  # bytes of intermediate values of one chunk; a few of them live at once in a VJP
 
 
@@ -25,8 +27,14 @@ def chunk_size(function: Callable, rows: PyTree, n: int, budget: int | None = No
     return -(-n // count)
 
 
-def fold_rows(step: Callable, init: PyTree, rows: PyTree, n: int, chunk: int) -> PyTree:
-    """step(carry, chunk of rows, fresh) over all rows; fresh is 0 on rows that an earlier chunk had, else 1."""
+def fold_rows(step: Callable, init: PyTree, rows: PyTree, n: int, chunk: int, split: Split | None = None) -> PyTree:
+    """step(carry, chunk of rows, fresh) over all rows; fresh is 0 on rows that an earlier chunk had, else 1.
+
+    Of rows that are split, each device folds its own, and the carries are added up: init must be zero.
+    """
+    if split is not None:
+        each = n // split.parts
+        return split.total(lambda part, total: total(fold_rows(step, init, part, each, chunk)), rows)
     if chunk >= n:
         return step(init, rows, None)
 
@@ -37,8 +45,10 @@ def fold_rows(step: Callable, init: PyTree, rows: PyTree, n: int, chunk: int) ->
     return jax.lax.scan(body, init, jnp.arange(0, n, chunk))[0]
 
 
-def map_rows(function: Callable, rows: PyTree, n: int, chunk: int) -> PyTree:
-    """function(chunk of rows), stacked along the rows."""
+def map_rows(function: Callable, rows: PyTree, n: int, chunk: int, split: Split | None = None) -> PyTree:
+    """function(chunk of rows), stacked along the rows; of rows that are split, each device maps its own."""
+    if split is not None:
+        return split.stack(lambda part: map_rows(function, part, n // split.parts, chunk), rows)
     if chunk >= n:
         return function(rows)
     stacked = jax.lax.map(lambda start: function(_slice(rows, n, chunk, start)[0]), jnp.arange(0, n, chunk))

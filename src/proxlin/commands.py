@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .experiments.engines import Engine
     from .reproduce import Request
 
+MOST_WORKERS = 1000  # processes; more is a slip of the hand
 # The names of the public contract; each exists from the day it registers itself.
 CONTRACT = ("fig1", "fig2", "fig3", "fig4", "fig5", "prop1", "prop2", "words")
 
@@ -92,8 +93,8 @@ def reproduce(
     if profile not in PROFILES:
         raise UserError(f"--profile {profile}: take one of {', '.join(PROFILES)}.")
     _check_engine(engine, scheduler, workers)
-    if seed < 0:
-        raise UserError(f"--seed {seed}: take a number from 0 on.")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"--seed {seed}: take a number from 0 to {2**31 - 1}.")
     if config is not None and experiment == "all":
         raise UserError("--config belongs to one experiment; name it in place of all.")
     tables = {} if config is None else _read_config(config)
@@ -138,14 +139,23 @@ def report(
 @app.command(epilog="Example: proxlin bench --only steps")
 def bench(
     only: Annotated[str | None, typer.Option(help="Run this benchmark only.")] = None,
+    names: Annotated[bool, typer.Option("--list", help="Print the names, and run nothing.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Where the table goes as JSON.")] = None,
     debug: Debug = False,
 ) -> int:
-    """Run the benchmarks of the repository (they are not part of the installed package)."""
+    """Measure proxlin beside its peers, in one table of ratios (in a checkout of the repository only)."""
     root = Path(__file__).parents[2]
     if not (root / "bench" / "__main__.py").exists():
         raise UserError("the benchmarks are in the folder bench/ of the repository; run this from a checkout of it.")
-    command = [sys.executable, "-m", "bench", *(["--only", only] if only else [])]
-    return subprocess.run(command, cwd=root, check=False).returncode
+    options = {"--only": only, "--json": json_file and json_file.resolve()}
+    given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
+    command = [sys.executable, "-m", "bench", *given, *(["--list"] if names else [])]
+    with subprocess.Popen(command, cwd=root) as process:
+        while True:  # a Ctrl-C reaches the benchmarks too, which then write what they have
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> None:
@@ -155,8 +165,8 @@ def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> No
         raise UserError(f"--scheduler {scheduler} belongs to --engine dask.")
     if engine == "dask":
         require("distributed", "cluster")
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers}: take a number from 1 on.")
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise UserError(f"--workers {workers}: take a number from 1 to {MOST_WORKERS}.")
 
 
 def _read_config(path: Path) -> dict:

@@ -10,6 +10,7 @@ import typer
 
 from .errors import UserError
 
+WIDEST = 100_000  # hidden units; more is a slip of the hand
 SETUP = """import jax
 import proxlin as px
 from proxlin.data.tables import read_table, rescaled, standardized
@@ -35,14 +36,14 @@ def advise(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> int:
     """Does Gauss-Newton pay on these data, or should SGD be taken? With the evidence, and code to paste."""
-    if hidden < 0:
-        raise UserError(f"--hidden {hidden}: take a width from 0 on.")
+    if not 0 <= hidden <= WIDEST:
+        raise UserError(f"--hidden {hidden}: take a width from 0 to {WIDEST}.")
     if not 0 < budget < math.inf:
         raise UserError(f"--budget {budget:g}: take a positive number of seconds.")
     if not 0 < passes < math.inf:
         raise UserError(f"--passes {passes:g}: take a positive number.")
-    if seed < 0:
-        raise UserError(f"--seed {seed}: take a number from 0 on.")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"--seed {seed}: take a number from 0 to {2**31 - 1}.")
     from .data.tables import read_table
 
     table = read_table(file)

@@ -98,14 +98,17 @@ def parquet_bytes(cases: Sequence[dict]) -> bytes:
     for name in names:
         column = [case.get(name) for case in cases]
         kinds = {type(value) for value in column if value is not None}
-        columns[name] = column if len(kinds) <= 1 or kinds == {int, float} else [_text(value) for value in column]
+        try:
+            columns[name] = arrow.array(column if len(kinds) <= 1 or kinds == {int, float} else _texts(column))
+        except (arrow.ArrowException, OverflowError):  # lists of several kinds, integers above 64 bits
+            columns[name] = arrow.array(_texts(column))
     buffer = io.BytesIO()
-    parquet.write_table(arrow.table({name: arrow.array(column) for name, column in columns.items()}), buffer)
+    parquet.write_table(arrow.table(columns), buffer)
     return buffer.getvalue()
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _texts(column: Sequence[object]) -> list[str | None]:
+    return [None if value is None else str(value) for value in column]
 
 
 def figure_files(figure: "Figure") -> dict[str, bytes]:

@@ -33,6 +33,11 @@ def is_concrete(x: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
+def is_here(x: Any) -> bool:
+    """Whether this process can read all of x: a jax array may lie on several of them."""
+    return not isinstance(x, jax.Array) or x.is_fully_addressable
+
+
 def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> Array:
     """x as an array leaf (so that two settings share one compilation), checked to be finite and at least low.
 

@@ -174,6 +174,8 @@ def test_configs_are_checked():
         ({**good, "rate": "fast"}, "rate has to be of the type float"),
         ({**good, "name": 3}, "name has to be of the type str"),
         ({**good, "rate": -1}, "rate has to be positive"),
+        ({**good, "rate": float("inf")}, "rate has to be a finite number"),
+        ({**good, "sizes": [10**7]}, "sizes has to be a number up to 1000000"),
     ):
         with pytest.raises(UserError, match=word):
             parse(Schema, config)
@@ -181,6 +183,7 @@ def test_configs_are_checked():
         (b"[quick\n", "not a TOML file"),
         (b"\xff", "not a TOML file"),
         (b"[slow]\n", "slow is not a profile"),
+        (b"[quick]\nx = " + b"1" * 5000, "not a TOML file"),
     ):
         with pytest.raises(UserError, match=word):
             profiles(text, "my.toml")

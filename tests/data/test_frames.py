@@ -39,6 +39,7 @@ def test_every_format_gives_the_same_columns(tmp_path, name):
     [
         ("t.csv", "x,y\n1,2\ntwo,3\n4,5\n", r"row 2, column 'x': 'two' is not a finite number, as the other cells are"),
         ("t.csv", "x,y\n1,2\ninf,3\n4,5\n", r"row 2, column 'x': 'inf' is not a finite number"),
+        ("t.csv", "x,y\n1,2\n1e200,3\n", r"row 2, column 'x': 1e\+200 is too large"),
         ("t.csv", "x,x\n1,2\n", "there are two columns named 'x'"),
         ("t.csv", "1,2\n3,4\n", "its first line holds numbers"),
         ("t.csv", "", "has no header line"),

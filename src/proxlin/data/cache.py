@@ -7,12 +7,12 @@ format is as good as none: whoever asked for it makes it again.
 import hashlib
 import os
 import sys
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
+from ..archives import Damaged, read_arrays, write_arrays
 
 FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
 
@@ -46,7 +46,7 @@ def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with half.open("wb") as file:
-            np.savez(file, format=np.int64(FORMAT), **arrays)  # pyright: ignore[reportArgumentType]
+            write_arrays(file, {"format": np.int64(FORMAT), **arrays})
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)
@@ -58,9 +58,8 @@ def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
 def fetch(name: str) -> dict[str, np.ndarray] | None:
     """The arrays of an entry; None if it is missing, damaged or of another format."""
     try:
-        with entry(name).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {each: file[each] for each in file.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        arrays = read_arrays(entry(name))
+    except (OSError, Damaged):
         return None
     known = arrays.pop("format", np.int64(-1))
     return arrays if known.ndim == 0 and known == FORMAT else None

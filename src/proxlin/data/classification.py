@@ -55,6 +55,9 @@ SOURCES = {
         0.4876,
     ),
 }
+# Of an entry in the cache: the kind of each array and its number of axes.
+FIELDS = {"labels": ("f", 1), "starts": ("i", 1), "columns": ("i", 1), "values": ("f", 1)}
+FIELDS |= {"width": ("i", 0), "sha256": ("U", 0)}
 TESTS = {"ijcnn1": "ijcnn1.t"}  # data sets that come with a test set of their own
 
 
@@ -191,12 +194,20 @@ def _entry(name: str) -> str:
 def cached(name: str) -> tuple[Table, str] | None:
     """What the cache has of a data set, if it is whole, and the checksum of the file that it was."""
     arrays = cache.fetch(_entry(name))
-    fields = ("labels", "starts", "columns", "values", "width", "sha256")
-    if arrays is None or set(arrays) != set(fields):
+    return None if arrays is None else table_of(arrays)
+
+
+def table_of(arrays: dict[str, np.ndarray]) -> tuple[Table, str] | None:
+    """The table that `_arrays` took apart, and its checksum; None if the arrays are not those of a table."""
+    if arrays.keys() != FIELDS.keys() or any(arrays[name].ndim != axes for name, (_, axes) in FIELDS.items()):
         return None
-    labels, starts, columns, values, width, sha256 = (arrays[each] for each in fields)
-    whole = len(starts) == len(labels) + 1 and starts[-1] == len(columns) == len(values)
-    return (Table(labels, starts, columns, values, int(width)), str(sha256)) if whole else None
+    if any(arrays[name].dtype.kind not in kind for name, (kind, _) in FIELDS.items()):
+        return None
+    labels, starts, columns, values, width, sha256 = (arrays[name] for name in FIELDS)
+    whole = len(starts) == len(labels) + 1 and starts[0] == 0 and starts[-1] == len(columns) == len(values)
+    inside = whole and np.all(np.diff(starts) >= 0) and np.all((columns >= 0) & (columns < width))
+    good = inside and np.isfinite(values).all() and np.isin(labels, (-1.0, 1.0)).all()
+    return (Table(labels, starts, columns, values, int(width)), str(sha256)) if good else None
 
 
 def _arrays(table: Table, sha256: str) -> dict[str, np.ndarray]:

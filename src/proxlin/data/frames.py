@@ -19,6 +19,7 @@ from ..errors import UserError, require
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 SEPARATORS = ",;\t|"
 MEMORY = 5  # bytes that a byte of a text file takes while it is read (4.1 measured on ten million short rows)
+LARGEST = 1e150  # absolute value of a number: squares of larger ones overflow
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _ATTRIBUTE = re.compile(r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE)
 
@@ -75,7 +76,19 @@ def read_frame(path: str | Path) -> Frame:
         raise UserError(f"{path}: there are two columns named {twice!r}.")
     if not len(frame):
         raise UserError(f"{path} has a header and no rows.")
+    for column in frame.columns:
+        _check_size(path, column)
     return frame
+
+
+def _check_size(path: Path, column: Column) -> None:
+    wrong = np.abs(column.cells) > LARGEST if column.numeric else np.zeros(0, bool)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise UserError(
+            f"{path}, row {row + 1}, column {column.name!r}: {column.cells[row]:g} is too large; squares of numbers "
+            f"above {LARGEST:g} overflow."
+        )
 
 
 def column_of(source: str, name: str, texts: Any) -> Column:
@@ -147,8 +160,8 @@ def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: 
                 column_types=dict.fromkeys(names, arrow.string()), null_values=MISSING, strings_can_be_null=True
             ),
         )
-    except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {_first_line(error)}.") from error
     trim = require("pyarrow.compute", "experiments").utf8_trim_whitespace
     empty = arrow.array([], arrow.string())
     return [arrow.concat_arrays([empty, *trim(column).chunks]) for column in table.columns]
@@ -160,9 +173,14 @@ def _parquet(path: Path) -> Frame:
         about = parquet.read_metadata(path)
         _fits(path, sum(about.row_group(j).total_byte_size for j in range(about.num_row_groups)))  # not compressed
         table = parquet.read_table(path)
-    except (arrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a Parquet file ({str(error).splitlines()[0].rstrip('.')}).") from error
-    return Frame(str(path), tuple(_typed(path, name, table.column(name)) for name in table.column_names))
+        names = table.column_names
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a Parquet file ({_first_line(error)}).") from error
+    return Frame(str(path), tuple(_typed(path, name, cells) for name, cells in zip(names, table.columns, strict=True)))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _typed(path: Path, name: str, cells: Any) -> Column:
@@ -176,7 +194,7 @@ def _typed(path: Path, name: str, cells: Any) -> Column:
         cells = cells.cast(kind.value_type)
     try:
         return Column(name, _objects(arrow.concat_arrays(cells.cast(arrow.string()).chunks)))
-    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, UnicodeDecodeError) as error:
         raise UserError(f"{path}, column {name!r}: a column of the type {kind} cannot be used.") from error
 
 

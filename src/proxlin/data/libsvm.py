@@ -7,6 +7,7 @@ import bz2
 import gzip
 import lzma
 import math
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from ..inners import SparseRows
 OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of the file
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 LARGEST = 2**31 - 1  # index: the parser's integers
+LONGEST = 2**26  # bytes of a line
+MEMORY = 8  # bytes that a byte of text may take: a label of two, 1 and the end of the line, takes sixteen
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def read(path: str | Path, width: int | None = None) -> Table:
     parse = require("sklearn.datasets", "sklearn").load_svmlight_file
     try:
         with _open(path) as file:
-            x, labels = parse(file, n_features=width, dtype=np.float64, zero_based=False)
+            x, labels = parse(_Lines(file, path), n_features=width, dtype=np.float64, zero_based=False)
     except (ValueError, OverflowError, *UNREADABLE) as error:
         raise UserError(_fault(path, width) or f"{path}: {error}.") from error
     found = np.unique(labels)
@@ -95,6 +98,24 @@ def _open(path: Path) -> BufferedIOBase:
     return next((opener for magic, opener in OPENERS.items() if first.startswith(magic)), open)(path, "rb")
 
 
+class _Lines:
+    """The lines of a file, as the parser asks for them; a bomb, which is small until it is unpacked, is a sentence."""
+
+    def __init__(self, file: BufferedIOBase, path: Path):
+        self.read, self.file, self.path = file.read, file, path
+
+    def __iter__(self) -> Iterator[bytes]:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        total = 0
+        while line := self.file.readline(LONGEST + 1):
+            total += len(line)
+            if len(line) > LONGEST:
+                raise UserError(f"{self.path}: a line of it is longer than {LONGEST >> 20} MiB.")
+            if total * MEMORY > free:
+                raise UserError(f"{self.path} unpacks to more than the {free / 2**30:.1f} GiB of free memory can hold.")
+            yield line
+
+
 # ------------------------------------------------------------------------------------------------- where a fault is
 
 
@@ -104,7 +125,7 @@ def _fault(path: Path, width: int | None) -> str | None:
     number = 0
     try:
         with _open(path) as file:
-            for number, line in _numbered(file):
+            for number, line in _numbered(_Lines(file, path)):
                 why = _wrong(line, width, labels, number)
                 if why:
                     return f"{path}, line {number}: {why}."
@@ -118,7 +139,7 @@ def _fault(path: Path, width: int | None) -> str | None:
     return None
 
 
-def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+def _numbered(file: _Lines) -> Iterator[tuple[int, bytes]]:
     """The lines with something on them before a #."""
     for number, line in enumerate(file, 1):
         text = line.partition(b"#")[0].strip()
@@ -141,7 +162,7 @@ def _wrong(line: bytes, width: int | None, labels: dict[float, int], number: int
         index, colon, value = pair.partition(b":")
         if not colon or not index.lstrip(b"-").isdigit() or _number(value) is None:
             return f"{_shown(pair)} is not index:value"
-        at = int(index)
+        at = int(index[:20])  # a longer one is out of range as well
         if at < 1 or at > (width or LARGEST):
             return f"the index {at} is not between 1 and {width or LARGEST}"
         if at <= last:

@@ -6,7 +6,6 @@
 """
 
 import hashlib
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num, UInt8
 
+from ..archives import Damaged, mapped
 from ..errors import UserError
 from ..metrics import OptimalPaths, argmax, hamming, outputs, together
 from ..networks import CNN, activation_named
@@ -246,13 +246,9 @@ def read_array(path: Path, check: bool) -> np.ndarray:
                 f"pass check=False for maps of your own."
             )
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: this is no plain .npy array of numbers ({_first_line(error)}).") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise UserError(f"{path}: this is an archive of arrays (.npz), not one array.")
-    return array
+        return mapped(path)
+    except Damaged as error:
+        raise UserError(f"{path}: this is no plain .npy array of numbers ({error}).") from error
 
 
 def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
@@ -286,7 +282,3 @@ def _by_terrain(rewards: Mapping[str, float | int]) -> Float[np.ndarray, " kinds
 
 def _kind(array: np.ndarray) -> str:
     return f"{array.dtype} of shape {array.shape}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

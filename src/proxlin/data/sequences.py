@@ -7,7 +7,6 @@ The file is an .npz with, for all letters of all words one after the other, `pix
 `words_named` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
 """
 
-import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
+from ..archives import Damaged, read_arrays
 from ..errors import UserError
 from ..metrics import label_error, outputs, together
 from ..networks import MLP
@@ -223,12 +223,14 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = archive.files
-            missing = [name for name in PARTS if name not in names]
-            if missing:
-                raise UserError(f"{path}: the array {missing[0]} is missing; there is {', '.join(names) or 'none'}.")
-            return {name: archive[name] for name in PARTS}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise UserError(f"{path}: this is no .npz archive of plain arrays ({reason}).") from error
+        arrays = read_arrays(path, compressed=True)
+    except Damaged as error:
+        raise UserError(f"{path}: this is no .npz archive of plain arrays ({error}).") from error
+    missing = [name for name in PARTS if name not in arrays]
+    if missing:
+        raise UserError(f"{path}: the array {missing[0]} is missing; there is {_listed(arrays)}.")
+    return {name: arrays[name] for name in PARTS}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name)[:40] for name in list(names)[:10]) or "none"

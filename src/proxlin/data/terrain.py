@@ -7,6 +7,9 @@ Everything follows from a `numpy` generator. Colours and patterns are our own in
 
 import functools
 import math
+import struct
+import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,9 +111,12 @@ def _tiles_of(name: str, folder: Path, tile: int) -> list[np.ndarray]:
 
 def _open(path: Path):
     images = require("PIL.Image", "experiments")
+    bomb = images.DecompressionBombWarning  # of far more pixels than a sheet of tiles has
+    broken = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, images.DecompressionBombError, bomb)
     try:
-        return images.open(path).convert("RGB")
-    except OSError as error:
+        with warnings.catch_warnings(action="error", category=bomb), path.open("rb") as file:
+            return images.open(file).convert("RGB")
+    except broken as error:
         raise UserError(f"{path}: this is no image that can be read.") from error
 
 

@@ -15,6 +15,7 @@ from ..errors import UserError
 from .base import PROFILES
 
 T = TypeVar("T")
+LARGEST = 1_000_000  # whole number in a config: they are sizes and counts
 
 
 def shipped(name: str) -> dict[str, dict[str, object]]:
@@ -26,11 +27,11 @@ def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
     """The tables of a TOML text, one for each profile."""
     try:
         found = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{where} is not a TOML file: {error}.") from error
+    except (ValueError, RecursionError) as error:  # also of 5,000 digits, or 1,000 brackets
+        raise UserError(f"{where} is not a TOML file: {str(error)[:200]}.") from error
     for name, table in found.items():
         if name not in PROFILES or not isinstance(table, dict):
-            raise UserError(f"{where}: {name} is not a profile; the tables are {', '.join(PROFILES)}.")
+            raise UserError(f"{where}: {_shown(name)[1:-1]} is not a profile; the tables are {', '.join(PROFILES)}.")
     return found
 
 
@@ -40,7 +41,7 @@ def parse(schema: type[T], config: Mapping[str, object]) -> T:
     names = [each.name for each in fields(schema)]  # pyright: ignore[reportArgumentType]
     for name in config:
         if name not in names:
-            raise UserError(f"The config has no setting {name}; it has {', '.join(names)}.")
+            raise UserError(f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(names)}.")
     values = {}
     for each in fields(schema):  # pyright: ignore[reportArgumentType]
         if each.name in config:
@@ -57,13 +58,21 @@ def _convert(value: Any, kind: Any, name: str) -> Any:
     origin = get_origin(kind)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"The setting {name} has to be a list; it is {value!r}.")
+            raise UserError(f"The setting {name} has to be a list; it is {_shown(value)}.")
         return tuple(_convert(each, get_args(kind)[0], name) for each in value)
     if origin in (types.UnionType,) and value is None:
         return None
     wanted = kind if origin is None else get_args(kind)[0]
+    if wanted is int and type(value) is int and abs(value) > LARGEST:
+        raise UserError(f"The setting {name} has to be a number up to {LARGEST}; it is larger.")
+    if wanted is float and type(value) in (int, float) and not abs(value) < 1e150:
+        raise UserError(f"The setting {name} has to be a finite number below 1e150.")
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise UserError(f"The setting {name} has to be of the type {wanted.__name__}; it holds {value!r}.")
+        raise UserError(f"The setting {name} has to be of the type {wanted.__name__}; it holds {_shown(value)}.")
     return value
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]

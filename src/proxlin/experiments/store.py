@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .records import DAMAGED, case_row, finished_record, mapping
 
 FILE = "results.sqlite"
 FORMAT = 2  # of the database, in its user_version
@@ -54,14 +55,14 @@ class Store:
     def begin(self, experiment: str, request: Mapping[str, object]) -> bool:
         """Claim the folder for this request; whether it is finished already. Another request is refused."""
         asked = json.dumps(request, sort_keys=True)
-        row = self._connection.execute("SELECT request, payload FROM experiments WHERE name = ?", [experiment])
-        found = row.fetchone()
+        rows = self._rows("SELECT request, payload FROM experiments WHERE name = ?", experiment)
+        found = rows[0] if rows else None
         if found is None:
             with self._connection:
                 self._connection.execute("INSERT INTO experiments VALUES (?, ?, NULL)", [experiment, asked])
             return False
         if found[0] != asked:
-            other = _difference(json.loads(found[0]), json.loads(asked))
+            other = _difference(self._read(mapping, found[0]), json.loads(asked))
             raise UserError(f"{self._path} holds {experiment} with another {other}; take another --out.")
         return found[1] is not None
 
@@ -72,13 +73,13 @@ class Store:
 
     def finished(self) -> list[dict]:
         """The payload of each finished experiment, in the order of their names."""
-        rows = self._connection.execute("SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name")
-        return [json.loads(payload) for (payload,) in rows]
+        rows = self._rows("SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name")
+        return [self._read(finished_record, payload) for (payload,) in rows]
 
     def case(self, key: str) -> dict | None:
         """The result of a finished case."""
-        row = self._connection.execute("SELECT result FROM cases WHERE key = ?", [key]).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("SELECT result FROM cases WHERE key = ?", key)
+        return self._read(mapping, rows[0][0]) if rows else None
 
     def add_case(self, key: str, experiment: str, content: dict, result: dict, run: dict) -> None:
         """Keep a finished case; one that is there already stays as it is."""
@@ -88,17 +89,26 @@ class Store:
 
     def cases(self) -> list[dict]:
         """Every case as one flat row: experiment, key, settings, result and run, in the order of the keys."""
-        rows = self._connection.execute("SELECT key, experiment, content, result, run FROM cases ORDER BY key")
-        return [
-            {"experiment": experiment, "key": key, **json.loads(content)["settings"], **json.loads(result)}
-            | {f"run_{name}": value for name, value in json.loads(run).items()}
-            for key, experiment, content, result, run in rows
-        ]
+        rows = self._rows("SELECT key, experiment, content, result, run FROM cases ORDER BY key")
+        return [self._read(case_row, *row) for row in rows]
+
+    def _rows(self, query: str, *values: str) -> list[tuple]:
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"{self._path} is damaged ({error}); take another --out.") from error
+
+    def _read(self, parse: Callable[..., dict], *texts: Any) -> dict:
+        try:
+            return parse(*texts)
+        except DAMAGED as error:
+            raise UserError(f"{self._path} holds a result that is damaged; take another --out.") from error
 
 
 def _difference(found: dict, asked: dict) -> str:
     """What differs, in words: "profile (quick, not paper)", or "config"."""
-    name = next(name for name in ("version", "profile", "seed", "config") if found.get(name) != asked.get(name))
+    known = ("version", "profile", "seed", "config")
+    name = next((name for name in known if found.get(name) != asked.get(name)), "config")
     return name if name == "config" else f"{name} ({found.get(name)}, not {asked.get(name)})"
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import jax
 import numpy as np
 
 from .. import __version__
+from ..archives import read_arrays, write_arrays
 from ..data.frames import Frame
 from ..errors import UserError
 from ..types import Params
@@ -21,7 +21,6 @@ from .columns import Encoder, Feature
 from .training import LOSSES, network_of, predict
 
 FORMAT = 1  # of the file; another one is refused
-HEADER = 10_000  # bytes of the header of an array
 DAMAGED = (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError, NotImplementedError, EOFError)
 UNITS = tuple(field.name for field in dataclasses.fields(Units))
 
@@ -65,7 +64,7 @@ class Model:
         text = {"format": FORMAT, "version": __version__, "asked": dataclasses.asdict(self.asked)}
         text |= {"features": features, "left_out": self.encoder.left_out, "about": self.about}
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, json=np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays)
+        write_arrays(buffer, {"json": np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays})
         return buffer.getvalue()
 
 
@@ -75,10 +74,10 @@ def load_model(path: str | Path) -> Model:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file.")
     try:
-        arrays = _arrays(path)
+        arrays = read_arrays(path)
         text = json.loads(arrays.pop("json").tobytes())
         found = text["format"]
-    except (*DAMAGED, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is not a model written by proxlin fit, or it is damaged.") from error
     if found != FORMAT:
         raise UserError(
@@ -89,30 +88,6 @@ def load_model(path: str | Path) -> Model:
         return _model(text, arrays)
     except DAMAGED as error:
         raise UserError(f"{path} is not a model written by proxlin fit, or it is damaged.") from error
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .npz without compression: then no array is larger than the file."""
-    with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
-        members = archive.infolist()
-        size = path.stat().st_size
-        if any(each.compress_type != zipfile.ZIP_STORED for each in members):
-            raise ValueError("compressed")
-        if sum(each.file_size for each in members) > size:
-            raise ValueError("overlapping members")
-        return {each.filename.removesuffix(".npy"): _array(archive.read(each)) for each in members}
-
-
-def _array(content: bytes) -> np.ndarray:
-    """As numpy writes it, if it is of bytes or floats and as long as its header says."""
-    stream = io.BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("version of an array")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
-    body = memoryview(content)[stream.tell() :]
-    if dtype not in (np.uint8, np.float32, np.float64) or math.prod(shape) * dtype.itemsize != len(body):
-        raise ValueError("contents of an array")
-    return np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:

@@ -17,6 +17,7 @@ from ..chunks import chunk_size
 from ..cost import Cost
 from ..inners import Bound, Linearized, as_inner
 from ..outers import AbstractOuter
+from ..sharding import Split, split_of
 from ..types import Index, Params, Scalar, dtype_of, is_concrete, is_parameter, number, parameters
 from .quadratic import Quadratic
 
@@ -45,6 +46,7 @@ class AbstractProblem(eqx.Module):
     weights: Array | None
     quadratic: Quadratic | None
     single: bool = eqx.field(static=True)
+    split: Split | None = eqx.field(static=True)  # how the rows lie on several devices
 
     # what differs between the two classes
 
@@ -99,6 +101,8 @@ class AbstractProblem(eqx.Module):
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
         batch = check_batch(batch, len(self))
+        if self.split is not None:
+            return self._take(np.arange(len(self))[batch] if isinstance(batch, slice) else batch)
         # in a compiled loop nobody can be told of an index out of range: clipping is cheaper than filling in nan
         clip = lambda x: jnp.asarray(x).at[batch].get(mode="clip")
         take = (lambda x: x[batch]) if is_concrete(batch) else clip
@@ -108,6 +112,28 @@ class AbstractProblem(eqx.Module):
             weights=None if self.weights is None else take(self.weights),
             single=not isinstance(batch, slice) and np.ndim(batch) == 0,
         )
+
+    def _take(self, batch: Index) -> "AbstractProblem":
+        """A mini-batch of rows that lie on several devices, split again if its size is a multiple of their number."""
+        assert self.split is not None
+        (data, weights), split = self.split.take((self.data, self.weights), jnp.asarray(batch))
+        return _replace(self, data=data, weights=weights, single=np.ndim(batch) == 0, split=split)
+
+    def gathered(self) -> "AbstractProblem":
+        """The same problem, all its rows on every device."""
+        data, weights = self.whole((self.data, self.weights))
+        return _replace(self, data=data, weights=weights, split=None)
+
+    def whole(self, rows: Any) -> Any:
+        """Arrays of one row for each sample, all of them on every device."""
+        return rows if self.split is None else self.split.gather(rows)
+
+    def each(self, function: Callable) -> Any:
+        """function(problem of one sample) of all samples, one after the other, each where its row lies."""
+        one = lambda row: function(_replace(self, data=row[0], weights=row[1], single=True, split=None))
+        run = lambda rows: jax.lax.map(one, rows)
+        rows = (self.data, self.weights)
+        return run(rows) if self.split is None else self.split.stack(run, rows)
 
     def linearize(self, w: Params) -> "AbstractProblem":
         """phi replaced by phi(w) + J(w) (. - w), matrix-free."""
@@ -154,8 +180,8 @@ class AbstractProblem(eqx.Module):
         return eqx.filter_eval_shape(self._phi, check_parameters(w, self.data), row).shape[0]
 
     def in_one_chunk(self, w: Params) -> bool:
-        """Whether all samples go through phi at once (shapes alone)."""
-        return self._chunk(w) >= len(self)
+        """Whether all samples (of a device) go through phi at once (shapes alone)."""
+        return self._chunk(w) >= self._here()
 
     def _call(self, function: Callable, w: Params) -> Any:
         w = check_parameters(w, self.data)
@@ -188,14 +214,21 @@ class AbstractProblem(eqx.Module):
     def _images(self, w: Params, rows: Any) -> Float[Array, "rows k"]:
         return jax.vmap(lambda row: self._phi(w, row))(rows)
 
+    def _here(self) -> int:
+        """The samples of one device."""
+        return len(self) if self.split is None else len(self) // self.split.parts
+
     def _chunk(self, w: Params) -> int:
-        return chunk_size(lambda row: self._phi(w, row), self._rows(), len(self))
+        return chunk_size(lambda row: self._phi(w, row), self._rows(), self._here())
+
+    def _evaluated(self, chunk: int) -> int:
+        """The samples that a pass evaluates: the last chunk overlaps the one before."""
+        here = self._here()
+        return len(self) // here * -(-here // chunk) * chunk
 
     def _price(self, w: Params) -> tuple[int, Cost]:
-        """The samples that a pass evaluates (the last chunk overlaps the one before), and its phi, with the JVP of a
-        linearised map."""
-        chunk = self._chunk(w)
-        n = -(-len(self) // chunk) * chunk
+        """The samples that a pass evaluates, and its phi, with the JVP of a linearised map."""
+        n = self._evaluated(self._chunk(w))
         return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
 
 
@@ -227,6 +260,9 @@ def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ri
     problem.inner, problem.outer = as_inner(inner), outer
     problem.data = checked_data(data)
     problem.weights = checked_weights(weights, _leading(problem.data))
+    problem.split = split_of(problem.data)
+    if problem.split is not None:
+        problem.data, problem.weights = problem.split.place((problem.data, problem.weights))
     nothing = is_concrete(ridge) and not np.any(np.asarray(ridge))
     problem.quadratic = None if nothing else Quadratic(ridge, None, jnp.zeros_like(ridge))
     problem.single = False

@@ -51,7 +51,7 @@ class LossOfMean(AbstractProblem):
             return optax.tree.add(total, jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)[1](each)[0])
 
         rows = (self._rows(), self._weights(v.dtype))
-        return fold_rows(step, optax.tree.zeros_like(at), rows, len(self), self._chunk(w))
+        return fold_rows(step, optax.tree.zeros_like(at), rows, len(self), self._chunk(w), self.split)
 
     def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
         at, rest = eqx.partition(w, is_parameter)
@@ -66,7 +66,7 @@ class LossOfMean(AbstractProblem):
         rows = (self._rows(), self._weights(basis.dtype))
         d = sum(x.size for x in jax.tree.leaves(at))
         init = (jnp.zeros_like(basis[0]), jnp.zeros((basis.shape[0], d), basis.dtype))
-        u, jacobian = fold_rows(step, init, rows, len(self), self._chunk(w))
+        u, jacobian = fold_rows(step, init, rows, len(self), self._chunk(w), self.split)
         return u[None], jacobian[None]
 
     def prices(self, w: Params) -> Prices:
@@ -84,9 +84,15 @@ class LossOfMean(AbstractProblem):
     def _losses(self, w: Params) -> tuple[Array, Params]:
         if self.in_one_chunk(w):
             at, rest = eqx.partition(w, is_parameter)
-            c, rows = self._weights(dtype_of(w)), self._rows()
-            u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
-            return self.outer.value(u), pull(self.outer.subgradient(u))[0]
+
+            def both(part: Any, total: Callable) -> tuple[Array, Params]:
+                rows, c = part
+                u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
+                u = total(u)
+                return self.outer.value(u), total(pull(self.outer.subgradient(u))[0])
+
+            rows = (self._rows(), self._weights(dtype_of(w)))
+            return both(rows, lambda x: x) if self.split is None else self.split.total(both, rows)
         u = self.stack(w)[0]
         return self.outer.value(u), self.pull(w, self.outer.subgradient(u)[None])
 
@@ -100,4 +106,5 @@ class LossOfMean(AbstractProblem):
             return total + c @ function(rows)
 
         rows = (self._rows(), self._weights(dtype))
-        return fold_rows(step, jnp.zeros((self.outputs(w),), dtype), rows, len(self), self._chunk(w))[None]
+        zero = jnp.zeros((self.outputs(w),), dtype)
+        return fold_rows(step, zero, rows, len(self), self._chunk(w), self.split)[None]

@@ -35,7 +35,7 @@ class MeanOfLosses(AbstractProblem):
     def stack(self, w: Params) -> Float[Array, "m k"]:
         if self.single:
             return self._phi(w, self.data)[None]
-        return map_rows(lambda rows: self._images(w, rows), self._rows(), len(self), self._chunk(w))
+        return map_rows(lambda rows: self._images(w, rows), self._rows(), len(self), self._chunk(w), self.split)
 
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
         at, rest = eqx.partition(w, is_parameter)
@@ -43,7 +43,7 @@ class MeanOfLosses(AbstractProblem):
         def part(rows: Any) -> Array:
             return jax.jvp(lambda p: self._images(eqx.combine(p, rest), rows), (at,), (direction,))[1]
 
-        return map_rows(part, self._rows(), len(self), self._chunk(w))
+        return map_rows(part, self._rows(), len(self), self._chunk(w), self.split)
 
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
         at, rest = eqx.partition(w, is_parameter)
@@ -53,17 +53,17 @@ class MeanOfLosses(AbstractProblem):
             v = v if fresh is None else v * fresh[:, None].astype(v.dtype)
             return optax.tree.add(total, jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)[1](v)[0])
 
-        return fold_rows(step, optax.tree.zeros_like(at), (self._rows(), v), len(self), self._chunk(w))
+        return fold_rows(step, optax.tree.zeros_like(at), (self._rows(), v), len(self), self._chunk(w), self.split)
 
     def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
         one = self._expand_one(w)
-        return map_rows(jax.vmap(one), self._rows(), len(self), chunk_size(one, self._rows(), len(self)))
+        chunk = chunk_size(one, self._rows(), self._here())
+        return map_rows(jax.vmap(one), self._rows(), len(self), chunk, self.split)
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)
         oracle = Cost(oracle=n * self.outer.oracle_calls)
-        chunk = chunk_size(self._expand_one(w), self._rows(), len(self))
-        rows = -(-len(self) // chunk) * chunk
+        rows = self._evaluated(chunk_size(self._expand_one(w), self._rows(), self._here()))
         return Prices(
             value=image + oracle,
             subgradient=image + Cost(vjp=n) + oracle,
@@ -101,4 +101,4 @@ class MeanOfLosses(AbstractProblem):
             return total[0] + jnp.sum(c * jax.vmap(self.outer.value)(u)), optax.tree.add(total[1], pull(v)[0])
 
         init = (jnp.zeros((), dtype), optax.tree.zeros_like(at))
-        return fold_rows(step, init, (self.data, self._weights(dtype)), len(self), self._chunk(w))
+        return fold_rows(step, init, (self.data, self._weights(dtype)), len(self), self._chunk(w), self.split)

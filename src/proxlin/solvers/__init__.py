@@ -8,6 +8,7 @@ from .model_based import ModelBased, sgd, stochastic_prox_linear, subgradient_de
 from .models import AbstractModel, Linear, ProxLinear, Truncated
 from .pli import PLI, pli
 from .prox_linear import prox_linear
+from .quasi_newton import lbfgs
 from .run import at_noise_level, minimize
 from .solution import Solution, load_solution
 from .subproblem import Subsolver, solve_subproblem
@@ -37,6 +38,7 @@ __all__ = [
     "at_noise_level",
     "casimir_svrg",
     "follow",
+    "lbfgs",
     "load_solution",
     "minimize",
     "pli",

@@ -26,12 +26,11 @@ class BlockDual(eqx.Module):
         """G_i = J_i J_i', one sample at a time: k VJPs each, no J is kept."""
         original, anchor = problem.plain().expanded_at()
 
-        def one(i: Array) -> Array:
-            sample = original[i]
+        def one(sample: AbstractProblem) -> Array:
             jacobian = sample.expand(anchor)[1][0]
             return jacobian @ jacobian.T
 
-        return jax.lax.map(one, jnp.arange(len(problem)))
+        return problem.whole(original.each(one))
 
     def inside(self, problem: AbstractProblem, w: Params) -> Array:
         """v_i = the point of V nearest to 0."""
@@ -62,7 +61,9 @@ class BlockDual(eqx.Module):
             x = optax.tree.add_scale(x, -c[i] / weight, pull(new - v[i])[0])
             return (x, v.at[i].set(new)), None
 
-        return jax.lax.scan(body, (x, v), jax.random.randint(key, (n,), 0, n, jnp.int32))[0]
+        drawn = jax.random.randint(key, (n,), 0, n, jnp.int32)
+        x, v = jax.lax.scan(body, (x, problem.whole(v)), drawn)[0]
+        return x, problem.whole(v)  # on both sides: else XLA splits v in the loop, and gathers it at each step
 
     def gap(self, problem: AbstractProblem, x: Params, v: Array) -> Array:
         """F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f* is finite on V."""
@@ -74,7 +75,7 @@ class BlockDual(eqx.Module):
 
     def _scales(self, problem: AbstractProblem, x: Params) -> tuple[Array, Array]:
         dtype = dtype_of(x)
-        return quadratic_of(problem).weight.astype(dtype), problem.coefficients().astype(dtype)
+        return quadratic_of(problem).weight.astype(dtype), problem.whole(problem.coefficients().astype(dtype))
 
 
 def _block(support: Any, gram: Array, u: Array, v: Array, rho: Array) -> Array:

@@ -6,9 +6,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.sharding import NamedSharding, PartitionSpec
 
-_CACHE: dict[Any, Callable] = {}
-_LIMIT = 256
+_CACHE: dict[Any, Any] = {}
+_LIMIT = 512
 
 
 def timed(function: Callable, *args: Any) -> tuple[Any, float]:
@@ -16,32 +17,51 @@ def timed(function: Callable, *args: Any) -> tuple[Any, float]:
 
     The function must be hashable and return arrays alone.
     """
-    dynamic, static = eqx.partition(args, eqx.is_array)
-    leaves, treedef = jax.tree.flatten(dynamic)
-    call = _compile(function, leaves, treedef, static)
+    leaves, structure = _split(args)
+    call = _remembered((function, *_key(leaves, *structure)), lambda: _compile(function, leaves, *structure))
     start = time.perf_counter()
     result = jax.block_until_ready(call(leaves))
     return result, time.perf_counter() - start
 
 
-def _compile(function: Callable, leaves: list, treedef: Any, static: Any) -> Callable:
+def of_shapes(function: Callable, *args: Any) -> Any:
+    """function(*args), which depends on the shapes and the structure of its arguments alone: found once for each."""
+    leaves, structure = _split(args)
+    return _remembered((function, *_key(leaves, *structure)), lambda: function(*args))
+
+
+def _split(args: Any) -> tuple[list, tuple[Any, Any]]:
+    dynamic, static = eqx.partition(args, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(dynamic)
+    return leaves, (treedef, static)
+
+
+def _key(leaves: list, treedef: Any, static: Any) -> tuple:
     shapes = tuple((x.aval, x.sharding) for x in leaves)
     fixed, fixed_def = jax.tree.flatten(static)
-    x64 = jax.config.read("jax_enable_x64")
-    try:
-        key = (function, shapes, treedef, tuple(fixed), fixed_def, x64)
-        hash(key)
-    except TypeError:  # structure that cannot be compared, such as a numpy array in a static field: no reuse
-        key = None
-    if key is not None and key in _CACHE:
-        return _CACHE[key]
+    return shapes, treedef, tuple(fixed), fixed_def, jax.config.read("jax_enable_x64")
 
+
+def _remembered(key: Any, make: Callable[[], Any]) -> Any:
+    try:
+        if key in _CACHE:
+            return _CACHE[key]
+    except TypeError:  # structure that cannot be compared, such as a numpy array in a static field: no reuse
+        return make()
+    if len(_CACHE) >= _LIMIT:
+        _CACHE.pop(next(iter(_CACHE)))
+    _CACHE[key] = make()
+    return _CACHE[key]
+
+
+def _compile(function: Callable, leaves: list, treedef: Any, static: Any) -> Callable:
     def run(leaves: list) -> Any:
         return function(*eqx.combine(treedef.unflatten(leaves), static))
 
-    call = jax.jit(run).lower(leaves).compile()
-    if key is not None:
-        if len(_CACHE) >= _LIMIT:
-            _CACHE.pop(next(iter(_CACHE)))
-        _CACHE[key] = call
-    return call
+    return jax.jit(run, out_shardings=_everywhere(leaves)).lower(leaves).compile()
+
+
+def _everywhere(leaves: list) -> NamedSharding | None:
+    """Whole on every device, so that each process can read it, where an argument lies on several of them."""
+    meshes = [x.sharding.mesh for x in leaves if isinstance(x.sharding, NamedSharding)]
+    return NamedSharding(meshes[0], PartitionSpec()) if meshes and meshes[0].size > 1 else None

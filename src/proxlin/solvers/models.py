@@ -61,7 +61,8 @@ class ProxLinear(AbstractModel):
     subsolver: Subsolver
 
     def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
-        answer = self.subsolver.solve(problem.linearize(w).regularize(1 / step, w), w)
+        batch = problem.gathered()  # its rows travel once; the loops of a split subproblem would add up many times
+        answer = self.subsolver.solve(batch.linearize(w).regularize(1 / step, w), w)
         return answer.w, answer.counts
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:

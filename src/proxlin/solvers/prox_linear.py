@@ -81,6 +81,7 @@ class ProxLinearAdaptive(AbstractSolver):
 
     def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
         w, start, memory = state.w, state.value, state.memory
+        problem = self.subsolver.placed(problem, w)
         if memory is None:
             found, counts = prox_linear_step(self.subsolver, problem, w, start, state.kappa), {}
         else:

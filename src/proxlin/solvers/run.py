@@ -18,7 +18,7 @@ from ..results import Status
 from ..types import Key, Params, dtype_of, is_parameter
 from .auto import choose
 from .base import AbstractSolver, Info, scan_steps
-from .compiled import timed
+from .compiled import of_shapes, timed
 from .progress import Progress
 from .solution import SavedState, Solution
 
@@ -62,7 +62,7 @@ def minimize(
     run = _Run(bound, solver, at, rest, metrics or {}, seed if resume is None else resume.seed)
     run.start(at) if resume is None else run.go_on(resume)
     limits = _Limits(passes, steps, *_tolerance(tol, dtype_of(at)), stop)
-    with Progress(progress, passes, steps, solver.name()) as bar:
+    with Progress(progress and jax.process_index() == 0, passes, steps, solver.name()) as bar:
         status = run.until(limits, bar)
     return run.solution(status, why + run.message(status, limits))
 
@@ -85,7 +85,7 @@ class _Run:
         self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, int(seed)
         self.key = jax.random.key(self.seed)
         self.n, self.epoch = len(problem), solver.epoch(problem)
-        self.prices = solver.prices(problem, w)
+        self.prices = of_shapes(_prices, solver, problem, w)
         self.info: Info | None = None
         self.flat = float(jnp.finfo(dtype_of(w)).eps) ** 0.5  # kappa |w+ - w| at which F is flat to round-off
 
@@ -149,10 +149,9 @@ class _Run:
         return length
 
     def advance(self, length: int) -> None:
-        key = jax.random.fold_in(self.key, self.step // self.epoch)
-        offset = jnp.asarray(self.step % self.epoch, jnp.int32)
+        at = jnp.asarray(divmod(self.step, self.epoch), jnp.int32)
         epoch = _Epoch(self.epoch, length)
-        (self.state, info), seconds = timed(epoch, self.solver, self.problem, self.state, key, offset)
+        (self.state, info), seconds = timed(epoch, self.solver, self.problem, self.state, self.key, at)
         self.info = info
         self.seconds += seconds
         self.step += length
@@ -217,22 +216,26 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """`length` of the `count` steps of an epoch, from an offset; all draws of the epoch are made before its steps."""
+    """`length` of the `count` steps of epoch at[0], from the step at[1] on; all its draws are made before its steps."""
 
     count: int
     length: int
 
     def __call__(
-        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Key, offset: Array
+        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Key, at: Array
     ) -> tuple[Any, Info]:
-        drawn = solver.draw(problem, key, self.count)
+        drawn = solver.draw(problem, jax.random.fold_in(key, at[0]), self.count)
         if self.length < self.count:
-            drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, offset, self.length), drawn)
+            drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[1], self.length), drawn)
         return scan_steps(solver, problem, state, drawn)
 
 
 def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
     return solver.init(problem, w)
+
+
+def _prices(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+    return solver.prices(problem, w)
 
 
 def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..archives import read_arrays, write_arrays
 from ..cost import Cost
 from ..results import Status
 from ..types import Params
@@ -55,7 +54,12 @@ class Solution:
         return [run | dict(zip(self.history, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def save(self, path: str | Path) -> None:
-        """Write the solution to a file; `load_solution` reads it, and `minimize(..., resume=...)` goes on from it."""
+        """Write the solution to a file; `load_solution` reads it, and `minimize(..., resume=...)` goes on from it.
+
+        Of several processes, which all hold the same solution, the first one writes it.
+        """
+        if jax.process_index() > 0:
+            return
         arrays: dict[str, np.ndarray] = {}
         structure = {
             "format": FORMAT,
@@ -78,7 +82,7 @@ class Solution:
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as file:
-                np.savez(file, allow_pickle=False, structure=text, **arrays)
+                write_arrays(file, {"structure": text, **arrays})
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -101,6 +105,9 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
     """
     path = Path(path)
     structure, arrays = _read(path)
+    if structure["format"] != FORMAT:
+        found = str(structure["format"])[:20]
+        raise ValueError(f"{path} is a solution of format {found}; this version reads {FORMAT}.")
     count = sum(name.startswith("state") for name in arrays)
     return Solution(
         w=_decode(structure["w"], arrays, like, path),
@@ -121,34 +128,51 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no solution at {path}.")
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path)
         structure = json.loads(arrays.pop("structure").tobytes())
+        if structure["format"] != FORMAT:
+            return structure, {}
         wanted = {f"history.{name}" for name in structure["history"]} | set(_names(structure["w"]))
         if missing := wanted - set(arrays):
             raise KeyError(missing)
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-    ) as error:
+        _check(structure, arrays)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} is not a solution written by Solution.save, or it is damaged.") from error
-    if structure.get("format") != FORMAT:
-        raise ValueError(f"{path} is a solution of format {structure.get('format')}; this version reads {FORMAT}.")
     return structure, arrays
 
 
-def _names(node: dict) -> list[str]:
+def _check(structure: dict, arrays: dict[str, np.ndarray]) -> None:
+    """Raise unless the parts are of the right kinds: a damaged file may still be an archive of arrays and JSON."""
+    columns = [arrays[f"history.{name}"] for name in structure["history"]]
+    states = [name for name in arrays if name.startswith("state")]
+    cost = structure["cost"]
+    good = {"step", "passes", "seconds", "value"} <= set(structure["history"])
+    good &= len({column.shape for column in columns}) == 1 and columns[0].ndim == 1 and len(columns[0]) > 0
+    good &= all(x.dtype.kind in "biuf" for x in arrays.values()) and all(x.dtype.kind in "if" for x in columns)
+    good &= sorted(states) == sorted(f"state{i}" for i in range(len(states)))
+    good &= cost.keys() == {each.name for each in dataclasses.fields(Cost)}
+    good &= all(type(x) is int and x >= 0 for x in (*cost.values(), structure["n"])) and type(structure["seed"]) is int
+    good &= isinstance(structure["value"], int | float) and structure["status"] in [str(each) for each in Status]
+    if not (good and all(isinstance(structure[name], str) for name in ("message", "solver"))):
+        raise ValueError
+
+
+def _names(node: Any) -> list[Any]:
     """The arrays that an encoded tree refers to."""
-    if "array" in node:
-        return [node["array"]]
-    children = node.get("dict", {}).values() if "dict" in node else node.get("list", node.get("tuple", ()))
-    return [*node.get("leaves", ()), *(name for child in children for name in _names(child))]
+    match node:
+        case {"value": _}:
+            return []
+        case {"array": name}:
+            return [name]
+        case {"dict": dict(named)}:
+            children = list(named.values())
+        case {"list": list(children)} | {"tuple": list(children)}:
+            pass
+        case {"leaves": list(names), "type": str()}:
+            return names
+        case _:
+            raise ValueError
+    return [name for child in children for name in _names(child)]
 
 
 def _encode(node: Any, arrays: dict[str, np.ndarray], name: str) -> Any:

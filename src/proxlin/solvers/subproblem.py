@@ -20,6 +20,7 @@ from ..results import Status
 from ..types import Params, dtype_of, is_parameter, number, parameters
 from . import dual
 from .cones import AbstractCone, Ball, Box, Simplex, Space
+from .pivoting import FEW
 
 JACOBIAN_BYTES = 2**30  # a dense Jacobian above this is not formed ...
 ORDER = 6000  # ... nor a Gram matrix of a larger order: a factorisation would take minutes
@@ -72,10 +73,11 @@ class Subsolver(eqx.Module):
         return formed and not isinstance(cone_of(problem)[0], General)
 
     def expand(self, problem: AbstractProblem, w: Params) -> Expansion | None:
-        return Expansion(*problem.expand(w)) if self.dense(problem, w) else None
+        return Expansion(*self.placed(problem, w).expand(w)) if self.dense(problem, w) else None
 
     def solve(self, problem: AbstractProblem, w: Params, expansion: Expansion | None = None, v0: Any = None) -> Answer:
         """The minimiser of a linearised problem with a quadratic; w gives the scale |F(w)| of the tolerance."""
+        problem = self.placed(problem, w)
         original, anchor = problem.expanded_at()
         if expansion is None:
             expansion = self.expand(original, anchor)
@@ -107,6 +109,14 @@ class Subsolver(eqx.Module):
             x = unravel(flat + answer.d)
         counts = {} if expansion is not None else {"applies": answer.applies, "transposes": answer.transposes}
         return Answer(x, answer.v, answer.value + offset, answer.gap, answer.iterations, answer.converged, counts)
+
+    def placed(self, problem: AbstractProblem, w: Params) -> AbstractProblem:
+        """Rows on several devices stay there if the system is of order d, or none is formed; one of order m k is
+        solved whole on each of them."""
+        m, k = problem.coefficients().shape[0], problem.outputs(w)
+        d = sum(x.size for x in jax.tree.leaves(parameters(w)))
+        adds_up = m == 1 or (2 * d < m * k and m * k > FEW)
+        return problem if problem.split is None or adds_up or not self.dense(problem, w) else problem.gathered()
 
     def target(self, value: Array) -> Array:
         """The gap wanted where F is value: tol max(1, |F|), tol at least 100 eps."""

@@ -73,10 +73,13 @@ def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, 
     v0 = jax.vmap(f.subgradient)(u0 + original.push(anchor, optax.tree.sub(snapshot, at)))
     mean = original.pull(anchor, v0 * losses.coefficients().astype(v0.dtype)[:, None])
 
+    u0, v0 = losses.whole((u0, v0))
+
     def change(x: Params, i: Array) -> Params:
-        _, push = jax.linearize(lambda p: original[i].stack(p)[0], at)
+        one = original[i]
+        _, push = jax.linearize(lambda p: one.stack(p)[0], at)
         v = f.subgradient(u0[i] + push(x)) - v0[i]
-        v = v if losses.weights is None else v * losses.weights[i].astype(v.dtype)
+        v = v if one.weights is None else v * one.weights.astype(v.dtype)
         return jax.linear_transpose(push, x)(v)[0]
 
     return change, mean

@@ -1,0 +1,90 @@
+"""The one table of a run of the suite, from its JSON: as text, and as Markdown between two markers of a page.
+
+{"date", "seconds", "cpu", "cores", "load": [before, after], "python", "versions": {name: version or None},
+ "benchmarks": {name: {"seconds", "status": "done" | "failed" | "interrupted", "rows": [harness.Row]}}}
+"""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from .harness import Row, duration
+
+HEAD = ("case", "peer", "ours", "theirs", "ratio (quartiles)", "compile", "note")
+YARDSTICKS = {"numba loop", "the CNN alone", "an SGD step of ours", "a plain sum", "ours, cold"}  # no peers
+BEGIN, END = "<!-- begin: python -m bench --docs -->", "<!-- end: python -m bench --docs -->"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as strings in the order of HEAD; compile is the seconds that ours took to compile."""
+    return row["case"], row["peer"], *_figures(row), _time(row.get("compile")), row.get("note", "")
+
+
+def _figures(row: Row) -> tuple[str, str, str]:
+    if "unit" in row:
+        unit = "" if row["unit"] == "count" else f" {row['unit']}"
+        return f"{row['ours']:g}{unit}", f"{row['theirs']:g}{unit}", ""
+    if row.get("over"):
+        return _time(row["ours"]), f"> {row['over']:g} s", f"> {row['ratio']:.3g}"
+    if row["ratio"] is None:
+        return _time(row["ours"]), _time(row["theirs"]), ""
+    spread = f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+    return _time(row["ours"]), _time(row["theirs"]), spread
+
+
+def _time(t: float | None) -> str:
+    return "" if t is None else duration(t)
+
+
+def text(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The table for a terminal, with what was missing, behind, cut off or failed below it."""
+    tables = {name: [cells(row) for row in part["rows"]] for name, part in report["benchmarks"].items()}
+    widths = [max(map(len, column)) for column in zip(HEAD, *itertools.chain(*tables.values()), strict=True)]
+    line = lambda row: "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    parts = [f"{titles.get(name, name)}\n" + "\n".join(map(line, rows)) for name, rows in tables.items()]
+    return "\n\n".join(["\n".join(about(report)), line(HEAD), *parts, "\n".join(closing(report))])
+
+
+def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The same as Markdown: a heading and a table for each benchmark."""
+    parts = ["\n".join(f"- {line}" for line in (*about(report), *closing(report)))]
+    for name, part in report["benchmarks"].items():
+        lines = [HEAD, ("---",) * len(HEAD), *(map(cells, part["rows"]))]
+        rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+        parts.append(f"### {titles.get(name, name)}\n\n`python -m bench.{name}`, {part['seconds']:.0f} s\n\n{rows}")
+    return "\n\n".join(parts)
+
+
+def about(report: Mapping[str, Any]) -> list[str]:
+    """When, on what machine, and with which versions."""
+    before, after = report["load"]
+    versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
+    return [
+        f"{report['date']}, {report['seconds'] / 60:.1f} minutes; load {before:.1f} before and {after:.1f} after",
+        f"{report['cpu']}, {report['cores']} cores; Python {report['python']}",
+        versions,
+    ]
+
+
+def closing(report: Mapping[str, Any]) -> list[str]:
+    """How many peers ours leads, where it is behind, which are missing, and which benchmarks did not end."""
+    rows = [row for part in report["benchmarks"].values() for row in part["rows"] if row["peer"] not in YARDSTICKS]
+    measured = [row for row in rows if row.get("ratio") is not None]
+    behind = [f"{row['case']} / {row['peer']} ({row['ratio']:.2g})" for row in measured if row["ratio"] < 1]
+    lines = [f"as fast or faster in {len(measured) - len(behind)} of {len(measured)} comparisons with a peer"]
+    lines += [f"behind: {'; '.join(behind)}"] if behind else []
+    missing = sorted({row["peer"] for row in rows if row.get("note") == "not installed"})
+    lines += [f"not installed: {', '.join(missing)}"] if missing else []
+    for status in ("failed", "interrupted"):
+        names = [name for name, part in report["benchmarks"].items() if part["status"] == status]
+        lines += [f"{status}: {', '.join(names)}"] if names else []
+    return lines
+
+
+def between_markers(page: str, table: str) -> str:
+    """The page with what is between BEGIN and END replaced; both have to be there once, in this order."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end) or END in head + tail or BEGIN in rest:
+        raise ValueError(f"the page needs one line {BEGIN} and after it one line {END}.")
+    return f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}"

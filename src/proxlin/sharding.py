@@ -1,0 +1,156 @@
+"""Data split by rows over devices: phi runs where its rows lie; only sums over rows and the rows of a batch travel.
+
+    sum_i g(row_i)  =  all-reduce of sum_{i here} g(row_i)                              one g travels, whatever n is
+    rows of a batch =  reduce-scatter of (row_i where it lies, 0 elsewhere)             one row for each sample
+
+These are written out with `jax.shard_map`: left to itself, XLA gathers the whole data for a slice whose start it does
+not know. Parameters, and all that a run returns, are whole on every device.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from .types import is_concrete
+
+AXIS = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Rows in equal parts over some axes of a mesh of devices."""
+
+    mesh: Mesh
+    axes: tuple[str, ...]
+
+    @property
+    def parts(self) -> int:
+        return int(np.prod([self.mesh.shape[axis] for axis in self.axes]))
+
+    @property
+    def by_rows(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(self.axes))
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def place(self, rows: PyTree) -> PyTree:
+        """The same rows, those of each device there; where they lie so already, nothing moves."""
+        return jax.device_put(rows, self.by_rows)
+
+    def total(self, function: Callable, rows: PyTree) -> PyTree:
+        """function(rows here, sum over devices) on each device; what it returns must be the same on all of them."""
+        add_up = lambda x: jax.lax.psum(x, self.axes)
+        return self._on_each(lambda part: function(part, add_up), self.by_rows.spec, PartitionSpec())(rows)
+
+    def stack(self, function: Callable, rows: PyTree) -> PyTree:
+        """function(rows here) on each device, one row for each: nothing travels."""
+        return self._on_each(function, self.by_rows.spec, self.by_rows.spec)(rows)
+
+    def take(self, rows: PyTree, batch: Array) -> tuple[PyTree, "Split | None"]:
+        """rows[batch] and how they are split: evenly where their number allows it, else all of them everywhere."""
+        n = jax.tree.leaves(rows)[0].shape[0]
+        each, even = n // self.parts, batch.ndim == 1 and batch.shape[0] % self.parts == 0
+
+        def local(part: PyTree, batch: Array) -> PyTree:
+            at = jnp.clip(jnp.where(batch < 0, batch + n, batch), 0, n - 1) - jax.lax.axis_index(self.axes) * each
+            here = (at >= 0) & (at < each)
+            return jax.tree.map(lambda x: self._join(_zero_unless(here, x.at[at].get(mode="clip")), even), part)
+
+        where = (self.by_rows.spec, PartitionSpec()), self.by_rows.spec if even else PartitionSpec()
+        return self._on_each(local, *where)(rows, batch.astype(jnp.int32)), self if even else None
+
+    def gather(self, rows: PyTree) -> PyTree:
+        """All rows everywhere."""
+        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self.everywhere), rows)
+
+    def _join(self, x: Array, even: bool) -> Array:
+        number = x.astype(jnp.int32) if x.dtype == bool else x
+        if even:
+            return jax.lax.psum_scatter(number, self.axes, scatter_dimension=0, tiled=True).astype(x.dtype)
+        return jax.lax.psum(number, self.axes).astype(x.dtype)
+
+    def _on_each(self, function: Callable, arguments: Any, results: Any) -> Callable:
+        # without check_vma: it would ask a user's scan inside phi to mark its carry as varying over devices
+        return jax.shard_map(function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False)
+
+
+def _zero_unless(here: Array, x: Array) -> Array:
+    return jnp.where(here.reshape(here.shape + (1,) * (x.ndim - here.ndim)), x, jnp.zeros_like(x))
+
+
+def split_of(data: PyTree) -> Split | None:
+    """How the arrays are split along their first axis; None where they are whole."""
+    found = {_split_of_one(x) for x in jax.tree.leaves(data)}
+    if len(found) > 1:
+        raise ValueError("The arrays of the data are split over devices in different ways; take px.shard of all of it.")
+    return found.pop() if found else None
+
+
+def _split_of_one(x: Any) -> Split | None:
+    sharding = x.sharding if isinstance(x, jax.Array) and is_concrete(x) else None
+    if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated or not isinstance(sharding.mesh, Mesh):
+        return None
+    first, *others = sharding.spec
+    if first is None or any(other is not None for other in others):
+        raise ValueError(
+            f"Data is split over devices along its first axis only; here is an array with {sharding.spec}."
+        )
+    mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)  # of automatic axes, whatever the given one has
+    return Split(mesh, first if isinstance(first, tuple) else (first,))
+
+
+def shard(data: PyTree, devices: Sequence[Any] | None = None) -> PyTree:
+    """The same arrays, their rows in equal parts over devices (all there are, if None).
+
+    As the data of a problem, `px.MeanOfLosses(inner, outer, px.shard((X, Y)))`, it makes every pass, Gram product and
+    mini-batch run on all of them. On several processes (after `jax.distributed.initialize`) each brings its own rows,
+    as many as each other; the rows of the problem are those of process 0, then of process 1, and so on.
+
+    >>> shard(np.ones((6, 2)), jax.devices()[:1]).shape
+    (6, 2)
+    """
+    devices = sorted(jax.devices() if devices is None else devices, key=lambda device: device.process_index)
+    if not devices:
+        raise ValueError("shard needs at least one device.")
+    for x in jax.tree.leaves(data):
+        if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
+            raise ValueError(f"shard needs arrays with a leading axis of samples; it got {type(x).__name__}.")
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            raise TypeError("Random keys cannot be split over devices as they are; give jax.random.key_data of them.")
+        if isinstance(x, np.ndarray) and x.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
+            raise TypeError(
+                "The data is float64, which JAX would cut to float32: call "
+                'jax.config.update("jax_enable_x64", True) first, or convert it with .astype(np.float32).'
+            )
+    _check_rows([x.shape[0] for x in jax.tree.leaves(data)], devices)
+    place = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
+    return jax.tree.map(lambda x: jax.make_array_from_process_local_data(place, np.asarray(x)), data)
+
+
+def _check_rows(rows: list[int], devices: Sequence[Any]) -> None:
+    """Raise the same sentence on every process unless each device gets as many rows as the others."""
+    mine = sum(device.process_index == jax.process_index() for device in devices)
+    if jax.process_count() > 1:
+        every = np.asarray(multihost_utils.process_allgather(np.asarray([mine, *rows]))).reshape(
+            jax.process_count(), -1
+        )
+        if (every != every[0]).any() or mine == 0:
+            raise ValueError(
+                f"Every process must bring as many rows, for as many devices, as the others; of process 0, 1, ... the "
+                f"devices are {every[:, 0].tolist()} and the rows {every[:, 1:].max(axis=1).tolist()}."
+            )
+    for n in rows:
+        if n % mine:
+            raise ValueError(
+                f"{n} rows cannot be split evenly over {mine} devices; leave out {n % mine} of them, or give as many "
+                f"devices as divide {n}."
+            )
