@@ -48,9 +48,9 @@ def proxlin_fit(r: Regression) -> Solve:
 
 
 def minimized(problem: px.MeanOfLosses, start: np.ndarray) -> Fit:
-    """prox_linear with its defaults until it ends by itself; an evaluation with its Jacobian is 1.5 passes."""
+    """Rescaled(prox_linear) with its defaults until it ends by itself; an evaluation with its Jacobian is 1.5 passes."""
     found = px.minimize(
-        *(problem, jnp.asarray(start), px.prox_linear()),
+        *(problem, jnp.asarray(start), px.Rescaled(px.prox_linear())),
         passes=1.5 * EVALUATIONS,
         steps=EVALUATIONS,
         stop=lambda w, record: record["seconds"] > WALL,  # without compilation
@@ -175,7 +175,7 @@ class Atoms:
         from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
         self.exp, self.log, self.sin, self.cos, self.tan = cp.exp, cp.log, sin, cos, tan
-        self.variable, self.constraints = cp.Variable, []
+        self.multiply, self.variable, self.constraints = cp.multiply, cp.Variable, []
 
     def arctan(self, z: Any) -> Any:
         a = self.variable(z.shape, value=np.arctan(z.value), bounds=[-np.pi / 2, np.pi / 2])

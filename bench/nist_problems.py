@@ -146,7 +146,7 @@ MODELS = {
     "Misra1b": lambda m, b, x: b[0] * (1 - (1 + b[1] * x / 2) ** -2),
     "Misra1c": lambda m, b, x: b[0] * (1 - (1 + 2 * b[1] * x) ** -0.5),
     "Misra1d": lambda m, b, x: b[0] * b[1] * x / (1 + b[1] * x),
-    "Nelson": lambda m, b, x1, x2: b[0] - b[1] * x1 * m.exp(-b[2] * x2),
+    "Nelson": lambda m, b, x1, x2: b[0] - b[1] * m.multiply(x1, m.exp(-b[2] * x2)),
     "Rat42": lambda m, b, x: b[0] / (1 + m.exp(b[1] - b[2] * x)),
     "Rat43": lambda m, b, x: b[0] * m.exp(-m.log(1 + m.exp(b[1] - b[2] * x)) / b[3]),
     "Roszman1": lambda m, b, x: b[0] - b[1] * x - m.arctan(b[2] / (x - b[3])) / PI,

@@ -78,13 +78,7 @@ SUBPROBLEMS = (
 )
 
 
-MIXED = pytest.mark.xfail(
-    reason="Box.scaled multiplies a float64 bound by a float32 factor, which strict promotion refuses"
-)
-BOUNDED = ("dict_huber", "list_quantile")  # whose delta and q are numbers of the outer function
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[MIXED] * (name in BOUNDED)) for name in SUBPROBLEMS])
+@pytest.mark.parametrize("name", SUBPROBLEMS)
 def test_exact_subproblems(name, figures):
     """The float32 answer, judged in float64, is within 1e-4 max(1, |value|) of the float64 one, and its own certificate
     does not claim more: the gap it reports is not below the true one by more than 1000 eps max(1, |value|)."""

@@ -177,7 +177,8 @@ class Box(AbstractCone):
         return (self.high - self.low) / 2
 
     def scaled(self, factor: Array) -> "Box":
-        return Box(self.low * factor, self.high * factor)
+        low, high = self._ends(factor)
+        return Box(low * factor, high * factor)
 
     def center(self, v: Array) -> Array:
         low, high = self._ends(v)

@@ -231,7 +231,8 @@ class _Epoch:
 
 
 def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
-    return solver.init(problem, w)
+    """The state, of no weak types: the first step would be compiled for them, and the next once more."""
+    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), solver.init(problem, w))
 
 
 def _prices(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
