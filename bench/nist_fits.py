@@ -48,7 +48,7 @@ def proxlin_fit(r: Regression) -> Solve:
 
 
 def minimized(problem: px.MeanOfLosses, start: np.ndarray) -> Fit:
-    """Rescaled(prox_linear) with its defaults until it ends by itself; an evaluation with its Jacobian is 1.5 passes."""
+    """Rescaled(prox_linear) until it ends by itself; an evaluation with its Jacobian is 1.5 passes."""
     found = px.minimize(
         *(problem, jnp.asarray(start), px.Rescaled(px.prox_linear())),
         passes=1.5 * EVALUATIONS,
