@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from .sharding import Split
 
 BUDGET = 256 * 2**20  # bytes of intermediate values of one chunk; a few of them live at once in a VJP
+CACHE = 32 * 2**20  # the same where small chunks cost nothing: each of some twenty values a row then stays in the cache
 
 
 def chunk_size(function: Callable, rows: PyTree, n: int, budget: int | None = None) -> int:

@@ -12,8 +12,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from .. import chunks
 from ..checks import check_batch, check_like, check_parameters, checked_data, checked_weights
-from ..chunks import chunk_size
 from ..cost import Cost
 from ..inners import Bound, Linearized, as_inner
 from ..outers import AbstractOuter
@@ -218,17 +218,18 @@ class AbstractProblem(eqx.Module):
         """The samples of one device."""
         return len(self) if self.split is None else len(self) // self.split.parts
 
-    def _chunk(self, w: Params) -> int:
-        return chunk_size(lambda row: self._phi(w, row), self._rows(), self._here())
+    def _chunk(self, w: Params, cached: bool = False) -> int:
+        budget = min(chunks.BUDGET, chunks.CACHE) if cached else None
+        return chunks.chunk_size(lambda row: self._phi(w, row), self._rows(), self._here(), budget)
 
     def _evaluated(self, chunk: int) -> int:
         """The samples that a pass evaluates: the last chunk overlaps the one before."""
         here = self._here()
         return len(self) // here * -(-here // chunk) * chunk
 
-    def _price(self, w: Params) -> tuple[int, Cost]:
+    def _price(self, w: Params, cached: bool = False) -> tuple[int, Cost]:
         """The samples that a pass evaluates, and its phi, with the JVP of a linearised map."""
-        n = self._evaluated(self._chunk(w))
+        n = self._evaluated(self._chunk(w, cached))
         return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
 
 

@@ -66,19 +66,20 @@ class LossOfMean(AbstractProblem):
         rows = (self._rows(), self._weights(basis.dtype))
         d = sum(x.size for x in jax.tree.leaves(at))
         init = (jnp.zeros_like(basis[0]), jnp.zeros((basis.shape[0], d), basis.dtype))
-        u, jacobian = fold_rows(step, init, rows, len(self), self._chunk(w), self.split)
+        u, jacobian = fold_rows(step, init, rows, len(self), self._chunk(w, cached=True), self.split)
         return u[None], jacobian[None]
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)
         oracle = Cost(oracle=self.outer.oracle_calls)
+        rows, row = self._price(w, cached=True)
         again = Cost() if self.in_one_chunk(w) else Cost(phi=n)  # the pull goes through all chunks once more
         return Prices(
             value=image + oracle,
             subgradient=image + again + Cost(vjp=n) + oracle,
             push=Cost(phi=n, jvp=n),
             pull=Cost(phi=n, vjp=n),
-            expand=image + Cost(vjp=n * self.outputs(w)),
+            expand=row + Cost(vjp=rows * self.outputs(w)),
         )
 
     def _losses(self, w: Params) -> tuple[Array, Params]:

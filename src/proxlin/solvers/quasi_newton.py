@@ -78,7 +78,7 @@ def _objective(problem: AbstractProblem) -> Callable[[Params], Array]:
     return value
 
 
-def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
+def lbfgs(nu: Any = None, memory: int = 10) -> AbstractSolver:
     """L-BFGS on F_nu, the problem with f replaced by its smoothing: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1 for L2).
 
     For full-batch fits with nk far above the number of parameters: a step costs little more than a gradient. It ends
