@@ -153,7 +153,7 @@ def contest(name: str, methods: dict[str, Callable[[Task], Run]], limit: float, 
         for w, count in zip(task.starts, counts[method], strict=True)
     ]
     first = {method: lap(method) for method in runs}
-    most = int(3 * limit / max(sum(map(sum, first.values())), 1e-3))  # rounds that fit into three times the limit
+    most = max(2, int(3 * limit / max(sum(map(sum, first.values())), 1e-3)))  # rounds that fit into 3 times the limit
     rounds = [first, *({method: lap(method) for method in runs} for _ in range(min(repeats - 1, most)))]
     return Contest(f"robust fit, {name}", limit, goals, traces, counts, compile, rounds)
 

@@ -81,10 +81,10 @@ def prox_linear(task: Task) -> Run:
 
 
 def lbfgs(task: Task) -> Run:
-    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01; a record every ten steps."""
+    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01, with the 50 pairs of the peers; a record every ten steps."""
     import proxlin as px
 
-    return by_minimize(task, px.lbfgs(0.02), "steps", 10)
+    return by_minimize(task, px.lbfgs(0.02, memory=50), "steps", 10)
 
 
 def by_minimize(task: Task, solver: Any, budget: str, scale: int = 1) -> Run:

@@ -12,16 +12,32 @@ _CACHE: dict[Any, Any] = {}
 _LIMIT = 512
 
 
-def timed(function: Callable, *args: Any) -> tuple[Any, float]:
-    """function(*args) and its seconds; numbers and arrays are arguments, all else is structure. Compiling is untimed.
+class Calls:
+    """function(*fixed, *args) and its seconds; numbers and arrays are arguments, all else is structure.
 
-    The function must be hashable and return arrays alone.
+    Compiling is untimed. A function must be hashable and return arrays alone. What is fixed is looked at once, and the
+    args of a function at its first call alone: they keep their structure and shapes, as the state of a solver does.
     """
-    leaves, structure = _split(args)
-    call = _remembered((function, *_key(leaves, *structure)), lambda: _compile(function, leaves, *structure))
-    start = time.perf_counter()
-    result = jax.block_until_ready(call(leaves))
-    return result, time.perf_counter() - start
+
+    def __init__(self, *fixed: Any):
+        self.fixed, self.leaves, self.known = fixed, _split(fixed)[0], {}
+
+    def __call__(self, function: Callable, *args: Any) -> tuple[Any, float]:
+        if function not in self.known:
+            leaves, structure = _split((*self.fixed, *args))
+            key = (function, *_key(leaves, *structure))
+            self.known[function] = _remembered(key, lambda: _compile(function, leaves, *structure))
+        call, leaves = self.known[function], [*self.leaves, *filter(eqx.is_array, jax.tree.leaves(args))]
+        start = time.perf_counter()
+        result = call(leaves)
+        for leaf in jax.tree.leaves(result):  # jax.block_until_ready takes ten times as long to find them
+            leaf.block_until_ready()
+        return result, time.perf_counter() - start
+
+
+def timed(function: Callable, *args: Any) -> tuple[Any, float]:
+    """function(*args) and its seconds, for one call: see `Calls`."""
+    return Calls()(function, *args)
 
 
 def of_shapes(function: Callable, *args: Any) -> Any:

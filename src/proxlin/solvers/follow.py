@@ -18,7 +18,7 @@ from ..cost import Cost
 from ..problem import AbstractProblem
 from ..types import Params, is_parameter
 from .base import AbstractSolver, Info, scan_steps
-from .compiled import timed
+from .compiled import Calls, timed
 from .run import BLOW_UP
 
 
@@ -93,7 +93,8 @@ class _Follow:
         self.problem, self.solver, self.key = problem, solver, jax.random.key(seed)
         self.n, self.count = len(problem), solver.epoch(problem)
         self.prices = solver.prices(problem, w) if prices is None else prices
-        self.state = timed(_init, solver, problem, w)[0]
+        self.call = Calls(solver, problem)
+        self.state = self.call(_init, w)[0]
         self.cost, self.epoch, self.w, self.seconds = self.prices.get("init", Cost()), 0, w, 0.0
         self.pending: tuple[Any, Cost, float] | None = None
 
@@ -129,8 +130,7 @@ class _Follow:
     def _epochs(self, epochs: int) -> tuple[Any, Cost, float]:
         first, last = (jnp.asarray(t, jnp.int32) for t in (self.epoch, self.epoch + epochs))
         self.epoch += epochs
-        call = _Epochs(self.count)
-        (state, counts), seconds = timed(call, self.solver, self.problem, self.state, self.key, first, last)
+        (state, counts), seconds = self.call(_Epochs(self.count), self.state, self.key, first, last)
         cost = self.cost
         for name, count in ({"step": epochs * self.count} | {name: int(x) for name, x in counts.items()}).items():
             cost = cost + self.prices.get(name, Cost()) * count

@@ -6,8 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
 
 from ..cost import Cost
 from ..outers import AbstractProximable
@@ -16,18 +16,35 @@ from ..types import Params, number
 from .base import AbstractSolver, Info
 
 RECORD = 10  # steps between two records: a step is little more than a gradient
+FALL, SLOPE = 1e-4, 0.9  # of the line search: the least fall, and the share of the slope that may be left
+TRIES = 30
+
+
+class Point(eqx.Module):
+    """The flat w with F and its gradient there."""
+
+    w: Float[Array, " d"]
+    value: Float[Array, ""]
+    gradient: Float[Array, " d"]
 
 
 class QuasiNewtonState(eqx.Module):
-    """The iterate, what optax remembers, and the count of steps."""
+    """The iterate, F there, and the last m pairs s = w+ - w, y = g+ - g with 1 / s.y, or 0 where there is none.
+
+    All of the flat w: a few long operations, where the leaves would take many short ones.
+    """
 
     w: Params
-    memory: Any
-    t: Array
+    at: Point
+    moves: Float[Array, "m d"]
+    turns: Float[Array, "m d"]
+    scales: Float[Array, " m"]
+    stored: Int[Array, ""]
+    t: Int[Array, ""]
 
 
 class LBFGS(AbstractSolver):
-    """w+ = w - s B g, g the gradient of F_nu, B from the last `memory` steps, s by a line search (strong Wolfe)."""
+    """w+ = w - s B g, g the gradient of F_nu, B from the last `memory` steps, s by a line search (weak Wolfe)."""
 
     outers = AbstractProximable
     instead = "prox_linear"
@@ -36,23 +53,31 @@ class LBFGS(AbstractSolver):
     memory: int = eqx.field(static=True)
 
     def init(self, problem: AbstractProblem, w: Params) -> QuasiNewtonState:
-        return QuasiNewtonState(w, self._method().init(w), jnp.zeros((), jnp.int32))
+        flat, unravel = ravel_pytree(w)
+        none = jnp.zeros((self.memory, flat.size), flat.dtype)
+        zero = jnp.zeros((), jnp.int32)
+        return QuasiNewtonState(w, self._points(problem, unravel)(flat), none, none, none[:, 0], zero, zero)
 
     def step(self, problem: AbstractProblem, state: QuasiNewtonState, drawn: Any) -> tuple[QuasiNewtonState, Info]:
-        smooth = _objective(problem if self.nu is None else problem.smooth(self.nu))
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 and int64
-            value, gradient = optax.value_and_grad_from_state(smooth)(state.w, state=state.memory)
-            updates, memory = self._method().update(
-                gradient, state.memory, state.w, value=value, grad=gradient, value_fn=smooth
-            )
-        search: Any = memory[-1]  # pyright: ignore[reportIndexIssue, reportArgumentType, reportCallIssue]
-        stalled = optax.tree.norm(updates) == 0
-        after = QuasiNewtonState(optax.apply_updates(state.w, updates), memory, state.t + 1)
-        more = search.info.num_linesearch_steps.astype(jnp.int32) - 1
-        return after, Info({"more": more}, optax.tree.norm(search.grad), stalled)
+        unravel, at = ravel_pytree(state.w)[1], state.at
+        newton = _direction(state)
+        downhill = newton @ at.gradient < 0
+        direction = jnp.where(downhill, newton, -at.gradient)
+        fresh = ~downhill | (state.stored == 0)
+        first = jnp.where(fresh, jnp.minimum(1, 1 / jnp.linalg.norm(at.gradient)), 1).astype(at.w.dtype)
+        point, moved, tries = _search(self._points(problem, unravel), at, direction, first)
+        remembered = _remember(state, point, moved)
+        after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
+        return after, Info({"more": tries - 1}, jnp.linalg.norm(point.gradient), ~moved & (state.stored == 0))
 
-    def _method(self) -> optax.GradientTransformationExtraArgs:
-        return optax.lbfgs(memory_size=self.memory)
+    def _points(self, problem: AbstractProblem, unravel: Callable[[Array], Params]) -> Callable[[Array], Point]:
+        smooth = problem if self.nu is None else problem.smooth(self.nu)
+
+        def point(w: Array) -> Point:
+            value, gradient = smooth.value_and_subgradient(unravel(w))
+            return Point(w, value.astype(w.dtype), ravel_pytree(gradient)[0].astype(w.dtype))
+
+        return point
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.prices(w).subgradient
@@ -71,14 +96,83 @@ class LBFGS(AbstractSolver):
         return "lbfgs"
 
 
-def _objective(problem: AbstractProblem) -> Callable[[Params], Array]:
-    """F, with the gradient of its own: exact wherever the rows lie, and in the chunks of a long table."""
-    value = jax.custom_vjp(problem.value)
-    value.defvjp(problem.value_and_subgradient, lambda gradient, scale: (optax.tree.scale(scale, gradient),))
-    return value
+def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
+    """-B g by the two loops over the pairs, the newest first and then the oldest; -g where there is none."""
+    moves, turns, scales, m = state.moves, state.turns, state.scales, state.scales.size
+    newest = state.stored - 1
+
+    def back(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        q, found = carry
+        j = (newest - i) % m
+        share = scales[j] * (moves[j] @ q)
+        return q - share * turns[j], found.at[j].set(share)
+
+    def forth(i: Array, r: Array) -> Array:
+        j = (newest + 1 + i) % m
+        return r + (shares[j] - scales[j] * (turns[j] @ r)) * moves[j]
+
+    q, shares = jax.lax.fori_loop(0, m, back, (state.at.gradient, jnp.zeros_like(scales)))
+    scale, y = scales[newest % m], turns[newest % m]
+    gamma = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
+    return -jax.lax.fori_loop(0, m, forth, gamma * q)
 
 
-def lbfgs(nu: Any = None, memory: int = 10) -> AbstractSolver:
+class _Bracket(eqx.Module):
+    """A search between two steps: the one below falls enough and is still steep, the one above does not fall enough."""
+
+    step: Float[Array, ""]
+    below: Float[Array, ""]
+    above: Float[Array, ""]
+    point: Point
+    found: Bool[Array, ""]
+    tries: Int[Array, ""]
+
+
+def _search(
+    points: Callable[[Array], Point], at: Point, direction: Array, first: Array
+) -> tuple[Point, Bool[Array, ""], Int[Array, ""]]:
+    """The point at + s d where F falls by FALL of the slope and SLOPE of it is gone, by bisection; if it moved; tries.
+
+    Bisection needs no smoothness (Lewis and Overton 2013). Near the minimum, where F is flat to round-off, the slopes
+    decide alone (Hager and Zhang 2005, "approximate Wolfe").
+    """
+    slope = at.gradient @ direction
+    flat = jnp.finfo(at.w.dtype).eps * jnp.abs(at.value)
+
+    def go_on(bracket: _Bracket) -> Array:
+        return ~bracket.found & (bracket.tries < TRIES)
+
+    def attempt(bracket: _Bracket) -> _Bracket:
+        step = bracket.step
+        point = points(at.w + step * direction)
+        steep = point.gradient @ direction
+        falls = point.value <= at.value + FALL * step * slope
+        falls |= (point.value <= at.value + flat) & (steep <= (2 * FALL - 1) * slope)
+        found = falls & (steep >= SLOPE * slope)
+        below, above = jnp.where(falls, step, bracket.below), jnp.where(falls, bracket.above, step)
+        after = jnp.where(jnp.isinf(above), 2 * step, (below + above) / 2)
+        return _Bracket(after, below, above, point, found, bracket.tries + 1)
+
+    zero = jnp.zeros((), at.w.dtype)
+    start = _Bracket(first, zero, zero + jnp.inf, at, jnp.asarray(False), jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(go_on, attempt, start)
+    moved = (end.found | (end.point.value < at.value)) & jnp.all(jnp.isfinite(end.point.gradient))
+    return jax.tree.map(lambda a, b: jnp.where(moved, a, b), end.point, at), moved, end.tries
+
+
+def _remember(state: QuasiNewtonState, point: Point, moved: Array) -> tuple[Array, Array, Array, Array]:
+    """The pairs with that of this step in the place of the oldest; none of them after a search that found nothing."""
+    move, turn = point.w - state.at.w, point.gradient - state.at.gradient
+    product = move @ turn
+    keep = product > jnp.finfo(move.dtype).eps * jnp.linalg.norm(move) * jnp.linalg.norm(turn)
+    j = state.stored % state.scales.size
+    scales = jnp.where(keep, state.scales.at[j].set(1 / jnp.where(keep, product, 1)), state.scales)
+    put = lambda pairs, row: pairs.at[j].set(jnp.where(keep, row, pairs[j]))
+    stored = jnp.where(moved, state.stored + keep.astype(jnp.int32), 0)
+    return put(state.moves, move), put(state.turns, turn), jnp.where(moved, scales, 0), stored
+
+
+def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
     """L-BFGS on F_nu, the problem with f replaced by its smoothing: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1 for L2).
 
     For full-batch fits with nk far above the number of parameters: a step costs little more than a gradient. It ends

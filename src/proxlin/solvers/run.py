@@ -18,7 +18,7 @@ from ..results import Status
 from ..types import Key, Params, dtype_of, is_parameter
 from .auto import choose
 from .base import AbstractSolver, Info, scan_steps
-from .compiled import of_shapes, timed
+from .compiled import Calls, of_shapes
 from .progress import Progress
 from .solution import SavedState, Solution
 
@@ -83,6 +83,7 @@ class _Run:
         self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int
     ):
         self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, int(seed)
+        self.call, self.measure = Calls(solver, problem), Calls(problem)
         self.key = jax.random.key(self.seed)
         self.n, self.epoch = len(problem), solver.epoch(problem)
         self.prices = of_shapes(_prices, solver, problem, w)
@@ -95,7 +96,7 @@ class _Run:
         self.record()
         if not math.isfinite(self.value):
             raise ValueError(f"F is {self.value} at the start w; minimize needs a start where F is finite.")
-        self.state, self.seconds = timed(_init, self.solver, self.problem, w)
+        self.state, self.seconds = self.call(_init, w)
         self.cost = self.prices.get("init", Cost())
 
     def go_on(self, old: Solution) -> None:
@@ -151,18 +152,17 @@ class _Run:
     def advance(self, length: int) -> None:
         at = jnp.asarray(divmod(self.step, self.epoch), jnp.int32)
         epoch = _Epoch(self.epoch, length)
-        (self.state, info), seconds = timed(epoch, self.solver, self.problem, self.state, self.key, at)
+        (self.state, info, self.w), seconds = self.call(epoch, self.state, self.key, at)
         self.info = info
         self.seconds += seconds
         self.step += length
         counts = {"step": length} | {name: int(count) for name, count in info.counts.items()}
         for name, count in counts.items():
             self.cost = self.cost + self.prices.get(name, Cost()) * count
-        self.w = self.solver.iterate(self.state)
 
     def record(self) -> None:
         """F and the metrics at the iterate: off the clock, and not in the cost."""
-        (value, finite), _ = timed(_value, self.problem, self.w)
+        (value, finite), _ = self.measure(_value, self.w)
         self.value = float(value) if bool(finite) else math.nan
         if not self.records:
             self.start_value = self.value
@@ -216,18 +216,22 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """`length` of the `count` steps of epoch at[0], from the step at[1] on; all its draws are made before its steps."""
+    """`length` of the `count` steps of epoch at[0], from the step at[1] on; all its draws are made before its steps.
+
+    The state, what the last step said, and the iterate.
+    """
 
     count: int
     length: int
 
     def __call__(
         self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Key, at: Array
-    ) -> tuple[Any, Info]:
+    ) -> tuple[Any, Info, Params]:
         drawn = solver.draw(problem, jax.random.fold_in(key, at[0]), self.count)
         if self.length < self.count:
             drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[1], self.length), drawn)
-        return scan_steps(solver, problem, state, drawn)
+        state, info = scan_steps(solver, problem, state, drawn)
+        return state, info, solver.iterate(state)
 
 
 def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
