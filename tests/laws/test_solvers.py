@@ -351,6 +351,8 @@ def test_a_solution_goes_on_only_with_its_own_solver_and_data():
         px.minimize(problem[:6], w, px.sgd(0.01), passes=2, resume=solution)
     with pytest.raises(ValueError, match="same metrics"):
         px.minimize(problem, w, px.sgd(0.01), passes=2, resume=solution, metrics={"a": lambda w: 0.0})
+    with pytest.raises(ValueError, match="another shape"):
+        px.minimize(problem, {"w": w}, px.sgd(0.01), passes=2, resume=solution)
 
 
 def test_as_optax_is_the_same_step():

@@ -60,7 +60,7 @@ def minimize(
     if passes is None and steps is None:
         passes, steps = (None, 100) if solver.full_batch() else (100.0, None)
     run = _Run(bound, solver, at, rest, metrics or {}, seed if resume is None else resume.seed)
-    run.start(at) if resume is None else run.go_on(resume)
+    run.start(at) if resume is None else run.go_on(resume, at)
     limits = _Limits(passes, steps, *_tolerance(tol, dtype_of(at)), stop)
     with Progress(progress and jax.process_index() == 0, passes, steps, solver.name()) as bar:
         status = run.until(limits, bar)
@@ -99,7 +99,7 @@ class _Run:
         self.state, self.seconds = self.call(_init, w)
         self.cost = self.prices.get("init", Cost())
 
-    def go_on(self, old: Solution) -> None:
+    def go_on(self, old: Solution, w: Params) -> None:
         if old.status == Status.diverged:
             raise ValueError("A diverged run cannot go on; start again with a smaller step.")
         if old.n != self.n or old.solver != self.solver.name():
@@ -115,16 +115,16 @@ class _Run:
         ]
         self.cost, self.step, self.seconds = old.cost, int(old.history["step"][-1]), float(old.history["seconds"][-1])
         self.w = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
+        if _shapes(self.w) != _shapes(w):
+            raise ValueError("This solution is of a w of another shape; give the w of the run that is to go on.")
         self.best, self.best_value = self.w, old.value
         self.value, self.start_value = old.value, float(old.history["value"][0])
         self.state = old.state
         if isinstance(old.state, SavedState):
-            shapes = eqx.filter_eval_shape(_init, self.solver, self.problem, self.w)
-            leaves, treedef = jax.tree.flatten(shapes)
-            found = [(x.shape, x.dtype) for x in old.state.leaves]
-            if found != [(x.shape, x.dtype) for x in leaves]:
+            structure, shapes = _shapes(eqx.filter_eval_shape(_init, self.solver, self.problem, self.w))
+            if _shapes(old.state.leaves)[1] != shapes:
                 raise ValueError("This solution was saved by a solver with other settings or for another w.")
-            self.state = treedef.unflatten([jnp.asarray(x) for x in old.state.leaves])
+            self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])
 
     def until(self, limits: _Limits, bar: Progress) -> Status:
         """Run to the first reason to end."""
@@ -232,6 +232,11 @@ class _Epoch:
             drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[1], self.length), drawn)
         state, info = scan_steps(solver, problem, state, drawn)
         return state, info, solver.iterate(state)
+
+
+def _shapes(tree: Any) -> tuple[Any, list]:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(x.shape, x.dtype) for x in leaves]
 
 
 def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:

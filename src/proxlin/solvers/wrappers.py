@@ -20,32 +20,13 @@ from .gauss_newton import GaussNewtonState, StochasticGaussNewton
 from .model_based import ModelBased
 
 
-class AveragedState(eqx.Module):
-    inner: Any
-    average: Params
-    t: Array
-
-
-class Averaged(AbstractSolver):
-    """The same steps; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
+class AbstractWrapper(AbstractSolver):
+    """A solver with something else around its steps or its answer; all that it does not say is the solver's."""
 
     solver: AbstractSolver
 
-    def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
-        return AveragedState(self.solver.init(problem, w), w, jnp.zeros((), jnp.int32))
-
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
         return self.solver.draw(problem, key, count)
-
-    def step(self, problem: AbstractProblem, state: AveragedState, drawn: Any) -> tuple[AveragedState, Info]:
-        inner, info = self.solver.step(problem, state.inner, drawn)
-        w = self.solver.iterate(inner)
-        share = 1 / (state.t + 1).astype(dtype_of(w))
-        average = optax.tree.add_scale(state.average, share, optax.tree.sub(w, state.average))
-        return AveragedState(inner, average, state.t + 1), info
-
-    def iterate(self, state: AveragedState) -> Params:
-        return state.average
 
     def epoch(self, problem: AbstractProblem) -> int:
         return self.solver.epoch(problem)
@@ -63,7 +44,30 @@ class Averaged(AbstractSolver):
         return self.solver.remedy()
 
     def name(self) -> str:
-        return f"Averaged({self.solver.name()})"
+        return f"{type(self).__name__}({self.solver.name()})"
+
+
+class AveragedState(eqx.Module):
+    inner: Any
+    average: Params
+    t: Array
+
+
+class Averaged(AbstractWrapper):
+    """The same steps; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
+
+    def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
+        return AveragedState(self.solver.init(problem, w), w, jnp.zeros((), jnp.int32))
+
+    def step(self, problem: AbstractProblem, state: AveragedState, drawn: Any) -> tuple[AveragedState, Info]:
+        inner, info = self.solver.step(problem, state.inner, drawn)
+        w = self.solver.iterate(inner)
+        share = 1 / (state.t + 1).astype(dtype_of(w))
+        average = optax.tree.add_scale(state.average, share, optax.tree.sub(w, state.average))
+        return AveragedState(inner, average, state.t + 1), info
+
+    def iterate(self, state: AveragedState) -> Params:
+        return state.average
 
 
 class BestState(eqx.Module):
@@ -73,16 +77,11 @@ class BestState(eqx.Module):
     t: Array
 
 
-class BestSoFar(AbstractSolver):
+class BestSoFar(AbstractWrapper):
     """The same steps; the answer is the iterate of least F among those at the end of an epoch, each F paid for."""
-
-    solver: AbstractSolver
 
     def init(self, problem: AbstractProblem, w: Params) -> BestState:
         return BestState(self.solver.init(problem, w), w, problem.value(w), jnp.zeros((), jnp.int32))
-
-    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
-        return self.solver.draw(problem, key, count)
 
     def step(self, problem: AbstractProblem, state: BestState, drawn: Any) -> tuple[BestState, Info]:
         inner, info = self.solver.step(problem, state.inner, drawn)
@@ -98,24 +97,9 @@ class BestSoFar(AbstractSolver):
     def iterate(self, state: BestState) -> Params:
         return state.best
 
-    def epoch(self, problem: AbstractProblem) -> int:
-        return self.solver.epoch(problem)
-
-    def full_batch(self) -> bool:
-        return self.solver.full_batch()
-
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         prices, value = self.solver.prices(problem, w), problem.prices(w).value
         return prices | {"best": value, "init": prices.get("init", Cost()) + value}
-
-    def check(self, problem: AbstractProblem) -> None:
-        self.solver.check(problem)
-
-    def remedy(self) -> str:
-        return self.solver.remedy()
-
-    def name(self) -> str:
-        return f"BestSoFar({self.solver.name()})"
 
 
 class RescaledState(eqx.Module):
@@ -123,14 +107,13 @@ class RescaledState(eqx.Module):
     scale: Params
 
 
-class Rescaled(AbstractSolver):
+class Rescaled(AbstractWrapper):
     """The same solver in the units of w: w = scale * e, and it sees e, where every entry is about 1.
 
     `scale` is a tree like w of typical sizes above 0; None: |w_j| at the start, 1 where that is 0. For curve fits with
     parameters of many sizes: steps no longer depend on the units in which the parameters are measured.
     """
 
-    solver: AbstractSolver
     scale: Params = None
 
     def init(self, problem: AbstractProblem, w: Params) -> RescaledState:
@@ -139,9 +122,6 @@ class Rescaled(AbstractSolver):
         else:
             scale = jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape), w, self.scale)
         return RescaledState(self.solver.init(self._seen(problem, scale), jax.tree.map(jnp.divide, w, scale)), scale)
-
-    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
-        return self.solver.draw(problem, key, count)
 
     def step(self, problem: AbstractProblem, state: RescaledState, drawn: Any) -> tuple[RescaledState, Info]:
         inner, info = self.solver.step(self._seen(problem, state.scale), state.inner, drawn)
@@ -153,25 +133,10 @@ class Rescaled(AbstractSolver):
     def iterate(self, state: RescaledState) -> Params:
         return jax.tree.map(jnp.multiply, self.solver.iterate(state.inner), state.scale)
 
-    def epoch(self, problem: AbstractProblem) -> int:
-        return self.solver.epoch(problem)
-
-    def full_batch(self) -> bool:
-        return self.solver.full_batch()
-
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return self.solver.prices(problem, w)
-
     def check(self, problem: AbstractProblem) -> None:
         if problem.quadratic is not None:
             raise ValueError("Rescaled needs a problem without a ridge: a ridge already says what size of w is small.")
         self.solver.check(problem)
-
-    def remedy(self) -> str:
-        return self.solver.remedy()
-
-    def name(self) -> str:
-        return f"Rescaled({self.solver.name()})"
 
 
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
