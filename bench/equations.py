@@ -211,9 +211,9 @@ def least(repeats: int) -> Iterator[Row]:
         "scipy L-BFGS-B": until(bfgs, "fun", options=never),
         "scipy least_squares": until(squares, "cost", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5_000),
     }
-    for name, solver in (("lbfgs", px.lbfgs()), ("prox_linear", px.prox_linear())):
-        first, case = seconds(lambda solver=solver: ours(solver, 1)), f"{name} to F <= {goal:.6f}, {data.source}"
-        yield from race(case, partial(ours, solver), peers, min(repeats, 2), first)
+    for name, solver, rounds in (("lbfgs", px.lbfgs(), repeats), ("prox_linear", px.prox_linear(), min(repeats, 2))):
+        first = seconds(partial(ours, solver, solver.epoch(problem)))
+        yield from race(f"{name} to F <= {goal:.6f}, {data.source}", partial(ours, solver), peers, rounds, first)
 
 
 # ------------------------------------------------------------------------------------------------- full-batch steps

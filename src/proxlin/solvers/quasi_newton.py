@@ -97,9 +97,9 @@ class LBFGS(AbstractSolver):
 
 
 def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
-    """-B g by the two loops over the pairs, the newest first and then the oldest; -g where there is none."""
+    """-B g by the two loops over the pairs, from the newest and from the oldest; -g where there is none."""
     moves, turns, scales, m = state.moves, state.turns, state.scales, state.scales.size
-    newest = state.stored - 1
+    newest, count = state.stored - 1, jnp.minimum(state.stored, m)
 
     def back(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         q, found = carry
@@ -108,13 +108,13 @@ def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
         return q - share * turns[j], found.at[j].set(share)
 
     def forth(i: Array, r: Array) -> Array:
-        j = (newest + 1 + i) % m
+        j = (state.stored - count + i) % m
         return r + (shares[j] - scales[j] * (turns[j] @ r)) * moves[j]
 
-    q, shares = jax.lax.fori_loop(0, m, back, (state.at.gradient, jnp.zeros_like(scales)))
+    q, shares = jax.lax.fori_loop(0, count, back, (state.at.gradient, jnp.zeros_like(scales)))
     scale, y = scales[newest % m], turns[newest % m]
     gamma = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
-    return -jax.lax.fori_loop(0, m, forth, gamma * q)
+    return -jax.lax.fori_loop(0, count, forth, gamma * q)
 
 
 class _Bracket(eqx.Module):
