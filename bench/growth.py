@@ -6,7 +6,7 @@ subproblem   the exact prox-linear subproblem as n, k and d grow: Clarabel and S
 steps        an SGD step and an inner step of PLI as the width of the network grows: the same scan by hand in JAX
 pass         F and its subgradient over all samples as n grows: jit(vmap) by hand in JAX
 paths        the K best paths as K and the side of the map grow: the same recursion in numba, networkx
-sweep        SGD with a grid of step sizes as one vmap, as the grid grows: the scan by hand, one step size after another
+sweep        SGD with a grid of step sizes, four in a vmap, as the grid grows: the scan by hand, in turn
 memory       of one Gauss-Newton step as n grows, matrix-free (pli): scipy's least_squares, dense Jacobian (Linux)
 
 The best peer is the one with the least seconds (or MiB) at the largest size. Sizes are those of the notes. Small sizes
@@ -172,7 +172,7 @@ def full_pass(n: int) -> tuple[Run, Mapping[str, Run | None]]:
 
 
 def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
-    """An epoch of SGD for each step size of a grid: the solver is a tree of numbers, so the grid is one vmap."""
+    """An epoch of SGD for each step size of a grid: a solver is a tree of numbers, so settings vmap, four at a time."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -191,7 +191,7 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
             solver = px.sgd(step)
             return scan_steps(solver, problem, solver.init(problem, w), solver.draw(problem, jax.random.key(0), N))[0].w
 
-        return jax.vmap(run)(grid)
+        return jax.lax.map(run, grid, batch_size=4)  # more weights at once leave the cache
 
     @jax.jit
     def hand(w, x, y, step):

@@ -6,8 +6,8 @@ Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram
 time includes building its problem, and its value has to be within 1e-8 of ours. Each peer run is a process of its own,
 so that the cap of 120 s is real.
 
-    python -m bench.subproblem                              as in the suite: all peers, within ten minutes
-    python -m bench.subproblem --rows 7 --peers cvxpy       these, with what the suite leaves out
+    python -m bench.subproblem                              as in the suite: all rows, all peers
+    python -m bench.subproblem --rows 7 --peers cvxpy       these alone
 """
 
 import argparse
@@ -27,7 +27,7 @@ for _name, _value in OURS.items():
 
 import numpy as np  # noqa: E402
 
-from .harness import CAP, Row, apart, installed, judged, missing, race, run_as_command, seconds  # noqa: E402
+from .harness import CAP, Row, apart, installed, judged, race, run_as_command, seconds  # noqa: E402
 
 ROWS = (
     (256, 2000, 1e-1, 0),
@@ -42,10 +42,7 @@ K = 10
 TOL, AGREE = 1e-9, 1e-8
 DIRECT, THROUGH = ("clarabel", "scs"), ("cvxpy_scs", "cvxpy_clarabel")
 START = 15.0  # seconds to import and load, which are not the peer's
-# The suite has ten minutes. Rounds of the cvxpy peers on their long rows, and what runs on request only: row 1 shows
-# the cap already, and row 7 takes about as long.
-ROUNDS = {1: 1, 6: 2, 7: 1}
-LEFT_OUT = {(7, "cvxpy_clarabel"): "not in the suite: python -m bench.subproblem --rows 7 --peers cvxpy"}
+ROUNDS = {1: 1, 6: 2, 7: 1}  # of the cvxpy peers on their long rows: the suite has half an hour
 TARGETS = {"cvxpy_clarabel": 50.0, "cvxpy_scs": 10.0, "clarabel": 1.5, "scs": 1.5}
 
 
@@ -220,17 +217,13 @@ class Contest:
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    suite = arguments.rows is None
     print(f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}")
-    for row in range(1, len(ROWS) + 1) if suite else map(int, arguments.rows.split(",")):
+    for row in range(1, len(ROWS) + 1) if arguments.rows is None else map(int, arguments.rows.split(",")):
         contest = Contest(row)
         if arguments.peers in ("direct", "all"):
             yield from contest.against(DIRECT, arguments.repeats)
         if arguments.peers in ("cvxpy", "all"):
-            names = [name for name in THROUGH if not (suite and (row, name) in LEFT_OUT)]
-            yield from contest.against(names, min(ROUNDS.get(row, arguments.repeats), arguments.repeats))
-            for name in set(THROUGH) - set(names):
-                yield missing(contest.case, name) | {"note": LEFT_OUT[row, name]}
+            yield from contest.against(THROUGH, min(ROUNDS.get(row, arguments.repeats), arguments.repeats))
         if arguments.warm:
             yield from contest.warm(arguments.repeats)
 
