@@ -9,7 +9,7 @@ import pytest
 import proxlin as px
 from counting import Counter
 from proxlin.networks import MLP
-from proxlin.solvers import scan_steps
+from proxlin.solvers import quasi_newton, scan_steps
 from proxlin.types import parameters
 from zoo import PROBLEMS, SOLVERS, normal, vector
 
@@ -352,7 +352,9 @@ def test_a_solution_goes_on_only_with_its_own_solver_and_data():
     with pytest.raises(ValueError, match="same metrics"):
         px.minimize(problem, w, px.sgd(0.01), passes=2, resume=solution, metrics={"a": lambda w: 0.0})
     with pytest.raises(ValueError, match="another shape"):
-        px.minimize(problem, {"w": w}, px.sgd(0.01), passes=2, resume=solution)
+        px.minimize(
+            problem, MLP((3, 5, 2)).init(jax.random.key(0), jnp.float64), px.sgd(0.01), passes=2, resume=solution
+        )
 
 
 def test_as_optax_is_the_same_step():
@@ -384,3 +386,25 @@ def test_truncated_never_overshoots_the_lower_bound():
     problem = px.MeanOfLosses(lambda w, y: w - y, px.L1(), np.array([[3.0]]))
     solution = px.minimize(problem, vector(0.0), px.truncated(100.0), steps=1)
     assert solution.value == 0.0
+
+
+def test_lbfgs_takes_the_steps_of_a_dense_inverse_and_ends_them_at_weak_wolfe_points():
+    problem, w = small()
+    solver = px.lbfgs(0.1, memory=3)
+    state, step = solver.init(problem, w), jax.jit(lambda state: solver.step(problem, state, None)[0])
+    for t in range(8):  # the places of the oldest pairs are taken again from the fourth step on
+        direction, before = quasi_newton._direction(state), state.at
+        order = [(state.stored - 1 - i) % 3 for i in reversed(range(min(int(state.stored), 3)))]
+        dense = np.eye(before.w.size)
+        if order:
+            y = np.asarray(state.turns[order[-1]])
+            dense /= float(state.scales[order[-1]]) * (y @ y)
+        for s, y in ((np.asarray(state.moves[j]), np.asarray(state.turns[j])) for j in order):
+            left = np.eye(s.size) - np.outer(s, y) / (s @ y)
+            dense = left @ dense @ left.T + np.outer(s, s) / (s @ y)
+        np.testing.assert_allclose(direction, -dense @ np.asarray(before.gradient), rtol=1e-6, atol=1e-9)
+        state = step(state)
+        moved, slope = state.at.w - before.w, (state.at.w - before.w) @ before.gradient
+        assert int(state.stored) == t + 1
+        assert state.at.value <= before.value + 1e-4 * slope
+        assert 0.9 * slope <= moved @ state.at.gradient
