@@ -125,8 +125,9 @@ def test_prox_agrees_with_a_twin(name, dtype):
     def law(u, step):
         u, step = u.astype(dtype), dtype(step)
         expected = TWINS[name](u.astype(np.float64), float(step))
-        # u and step times the largest |v| of V are what is added up
-        tolerance = 16 * eps * (np.abs(u).max() + min(2 * float(step), np.abs(u).sum(dtype=float)))
+        # u, the answer, and step times the largest |v| of V are what is added up; V of Max is without 0
+        moved = min(2 * float(step), np.abs(u).sum(dtype=float))
+        tolerance = 16 * eps * (np.abs(u).max() + np.abs(expected).max() + moved)
         assert np.abs(prox(u, step) - expected).max() <= tolerance, (u, step)
 
     law()
@@ -278,7 +279,9 @@ def test_cones_maximise_and_step_inside(name, dtype):
         terms = size(z64 * u, z64 * v, r * u * u, r * v * v)
         assert reached(u) >= reached(v) - 64 * eps * terms, (z, v, r)
         certificate = float(excess(z, v.astype(dtype), rho))
-        assert certificate >= 0 and abs(certificate - (reached(u) - reached(v))) <= 128 * eps * terms
+        lost = K * (1 + r) * float(np.finfo(dtype).tiny)  # by underflow
+        assert certificate >= 0
+        assert abs(certificate - (reached(u) - reached(v))) <= 128 * eps * terms + lost
 
     law()
 
