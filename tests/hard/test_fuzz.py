@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hard.damage import damaged
-from hard.guard import limited, little_memory, peak
+from hard.guard import forget_peak, limited, little_memory, peak
 from hard.readers import READERS, SVM, Reader
 from proxlin.data import libsvm
 from proxlin.errors import UserError
@@ -40,7 +40,7 @@ def test_damaged_files_are_read_or_refused(name, tmp_path, monkeypatch, figures)
     seeds, found, slowest = reader.seeds(), [], 0.0
     for each, content in seeds.items():
         assert run(reader, tmp_path / "good", each, content, monkeypatch) == "read"
-    before = peak()
+    before = forget_peak()
     with little_memory():
         for number in range(COUNTS[name]):
             rng = random.Random(f"{name} {number}")
@@ -102,7 +102,7 @@ def test_a_header_that_claims_too_much_is_refused(name, shape, tmp_path, monkeyp
             for number, (part, body) in enumerate(members.items()):
                 archive.writestr(part, npy(shape) if number == 0 else body)
         content = buffer.getvalue()
-    before = peak()
+    before = forget_peak()
     with little_memory():
         assert run(reader, tmp_path / "bomb", each, content, monkeypatch) == ("read" if name == "cache" else "refused")
     assert peak() - before < 200
@@ -114,7 +114,7 @@ def test_text_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
     with gzip.open(path, "wb", 1) as file:
         for _ in range(1024):
             file.write(b"1" * 2**20)
-    before = peak()
+    before = forget_peak()
     with pytest.raises(UserError, match="longer than 64 MiB"), limited(60):
         libsvm.read(path)
     assert peak() - before < 1000
