@@ -70,12 +70,15 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if arguments.only is not None and arguments.only not in SUITE:
         return _run(arguments.only, ["--json", str(arguments.json.resolve())] if arguments.json else [])
+    file = arguments.json if arguments.only is not None else arguments.json or RESULTS
     if arguments.earlier is not None:
-        report = json.loads(arguments.earlier.read_text(encoding="utf-8"))
-    elif arguments.only is not None:
-        report = measure([arguments.only], arguments.json)
+        report = _earlier(arguments.earlier)
+        if report is None:
+            return _refuse(f"--from {arguments.earlier}: this is not the JSON of a run of the suite.")
+    elif file is not None and not _writable(file):
+        return _refuse(f"--json {file}: this file cannot be written.")
     else:
-        report = measure(list(SUITE), arguments.json or RESULTS)
+        report = measure(list(SUITE) if arguments.only is None else [arguments.only], file)
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
@@ -94,11 +97,30 @@ def measure(chosen: list[str], file: Path | None) -> dict[str, Any]:
         report["benchmarks"][name] = part
         report |= {"seconds": time.perf_counter() - began, "load": [before, os.getloadavg()[0]]}
         if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(report, indent=1), encoding="utf-8")
         if part["status"] == "interrupted":
             break
     return report
+
+
+def _earlier(file: Path) -> dict[str, Any] | None:
+    """The report in the file, or None where there is none."""
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        table.text(report, SUITE)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return None
+    return report
+
+
+def _writable(file: Path) -> bool:
+    """Seen before minutes are spent; the file is there afterwards."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError:
+        return False
+    return True
 
 
 def _part(name: str) -> dict[str, Any]:

@@ -130,11 +130,18 @@ def test_the_list():
     assert {"advisor", "memory", "words"} <= set(listed.stdout.split()) and "harness" not in listed.stdout
 
 
-def test_wrong_use(capsys):
+def test_wrong_use(tmp_path, capsys):
     assert suite.main(["--only", "nope"]) == 2
     assert capsys.readouterr().err.startswith("bench: --only nope: there is robust, ")
     assert suite.main(["--only", "steps", "--docs"]) == 2
     assert suite.main(["--from", "no-such-file"]) == 2
+    for number, text in enumerate(("{", "[]", "{}", '{"benchmarks": 3}')):
+        (tmp_path / f"{number}.json").write_text(text)
+        assert suite.main(["--from", str(tmp_path / f"{number}.json")]) == 2
+    (tmp_path / "file").touch()
+    for only in ([], ["--only", "steps"]):
+        assert suite.main([*only, "--json", str(tmp_path / "file" / "rows.json")]) == 2
+        assert capsys.readouterr().err.endswith("cannot be written.\n")
 
 
 INTERRUPTED = """
