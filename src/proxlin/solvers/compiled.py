@@ -13,7 +13,7 @@ _LIMIT = 512
 
 
 class Calls:
-    """function(*fixed, *args) and its seconds; numbers and arrays are arguments, all else is structure.
+    """function(*fixed, *args) and its seconds; arrays are arguments, all else is structure.
 
     Compiling is untimed. A function must be hashable and return arrays alone. What is fixed is looked at once, and the
     args of a function at its first call alone: they keep their structure and shapes, as the state of a solver does.
