@@ -224,7 +224,7 @@ def rows_of(width: int, repeats: int) -> Iterator[Row]:
             agree(case, jax.jit(function)(w, problem, indices[:SHORT]), slow)
         scans = {name: timer(walk) for name, walk in fast.items()}
         loops = {name: None if walk is None else timer(walk, SHORT, 1) for name, walk in slow.items()}
-        both = (race(case, ours, runs, repeats, compile) for runs in (scans, loops))  # torch's threads linger a while
+        both = (race(case, ours, runs, repeats, compile) for runs in (scans, loops))  # no scan right after torch
         return judged([row for rows in both for row in rows], targets)
 
     verbs, hand = compiled(with_verbs, w, problem, indices), compiled(by_hand, *data)

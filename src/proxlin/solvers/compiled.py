@@ -35,11 +35,6 @@ class Calls:
         return result, time.perf_counter() - start
 
 
-def timed(function: Callable, *args: Any) -> tuple[Any, float]:
-    """function(*args) and its seconds, for one call: see `Calls`."""
-    return Calls()(function, *args)
-
-
 def of_shapes(function: Callable, *args: Any) -> Any:
     """function(*args), which depends on the shapes and the structure of its arguments alone: found once for each."""
     leaves, structure = _split(args)

@@ -18,7 +18,7 @@ from ..cost import Cost
 from ..problem import AbstractProblem
 from ..types import Params, is_parameter
 from .base import AbstractSolver, Info, scan_steps
-from .compiled import Calls, timed
+from .compiled import Calls
 from .run import BLOW_UP
 
 
@@ -56,13 +56,13 @@ def follow(
     """
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
-    run = _Follow(problem.bind(rest), solver, at, seed, prices)
+    run, call = _Follow(problem.bind(rest), solver, at, seed, prices), Calls(measure)
     rows: list[tuple[float | int, float, float, float]] = []
     watched: dict[str, list[float]] = {name: [] for name in watch or {}}
     best, best_w, best_at, spent, diverged = math.inf, at, 0.0, 0.0, False
     for mark in marks:
         run.advance(mark)
-        value = float(timed(_measured, measure, run.w, rest)[0])
+        value = float(call(_measured, run.w, rest)[0])
         rows.append((mark, value, run.passes, run.seconds))
         whole = eqx.combine(run.w, rest)  # one object: metrics that share an evaluation know it by that
         for name, function in (watch or {}).items():
