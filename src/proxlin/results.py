@@ -4,13 +4,14 @@ import enum
 
 
 class Status(enum.StrEnum):
-    """converged, budget, stopped, stalled or diverged.
+    """converged, almost, budget, stopped, stalled or diverged.
 
     >>> Status.budget == "budget", Status.stalled.sentence
     (True, 'No step decreases F any more, at this accuracy of the arithmetic.')
     """
 
     converged = "converged"
+    almost = "almost"
     budget = "budget"
     stopped = "stopped"
     stalled = "stalled"
@@ -23,6 +24,7 @@ class Status(enum.StrEnum):
 
 _SENTENCES = {
     Status.converged: "The tolerance was reached.",
+    Status.almost: "The accuracy of the arithmetic does not allow a certificate of the tolerance.",
     Status.budget: "The budget was spent.",
     Status.stopped: "The stop rule said so.",
     Status.stalled: "No step decreases F any more, at this accuracy of the arithmetic.",

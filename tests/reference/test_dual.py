@@ -307,7 +307,7 @@ def test_float32(name):
 
 @pytest.mark.parametrize("name", ["max", "linf"])
 def test_float32_on_a_simplex(name):
-    """The gap is at the level of float32, 100 eps max(1, |P|) (max is bounded by kappa alone), and it is a true one."""
+    """The gap is at the level of float32, 100 eps of the numbers in z = b + B d, and it is a true one."""
     eps, rng = float(jnp.finfo(jnp.float32).eps), np.random.default_rng(10)
     for kappa in (1.0, 1e-2, 1e-4):
         B, b, r = draw(rng, WIDE, 0.0)
@@ -315,11 +315,11 @@ def test_float32_on_a_simplex(name):
             B, b = np.concatenate([B, -B], axis=1), np.concatenate([b, -b], axis=1)
         tol = 100 * eps
         answer = run(Simplex(), B, b, r, kappa, tol, dtype=jnp.float32)
-        gap, size = float(answer.gap), max(1, abs(float(answer.value)))
+        gap, size = float(answer.gap), max(1, np.sum(np.abs(b) + np.abs(B) @ np.abs(answer.d)))
         assert answer.d.dtype == jnp.float32 and answer.gap.dtype == jnp.float32
         assert gap <= 100 * eps * size and bool(answer.converged) == (gap <= tol)
         exact = certificate(Simplex(), B, b, r, kappa, np.float64(answer.d), np.float64(answer.v))
-        assert abs(exact - gap) <= 10 * eps * size and inside(Simplex(), np.asarray(answer.v), 10 * eps)
+        assert exact <= gap <= exact + 20 * eps * size and inside(Simplex(), np.asarray(answer.v), 10 * eps)
 
 
 def test_what_is_not_reached_is_not_claimed():

@@ -315,7 +315,10 @@ def test_kinks(name):
 
 
 def test_rescaled_steps_do_not_depend_on_the_units_of_w():
-    """Curves a exp(-b x): with a in other units (times 1000) every value of F on the way is the same."""
+    """Curves a exp(-b x): with a in other units (times 1000) every value of F on the way is the same.
+
+    Which of the two runs first sees that no step helps is a matter of round-off, so only common records are compared.
+    """
     rng = np.random.default_rng(0)
     x = np.linspace(0, 3, 30)[:, None]
     y = 2 * np.exp(-x) + 0.05 * rng.laplace(size=x.shape)
@@ -325,7 +328,9 @@ def test_rescaled_steps_do_not_depend_on_the_units_of_w():
         problem = px.MeanOfLosses(px.residual(curve), px.Huber(0.1), (x, y))
         run = px.minimize(problem, jnp.array([0.7 * unit, 0.3]), px.Rescaled(px.prox_linear()), steps=8)
         ways.append(run.history["value"])
-    np.testing.assert_allclose(*ways, rtol=1e-9)
+    common = min(len(way) for way in ways)
+    assert common > 4
+    np.testing.assert_allclose(ways[0][:common], ways[1][:common], rtol=1e-9)
 
 
 def test_the_quadratic_phase_down_to_round_off():

@@ -63,14 +63,16 @@ class Accepted(eqx.Module):
     calls: dict[str, Array]
 
 
-def accepted(attempt: Callable[[Damping], Trial], start: Array, damping: Damping) -> Accepted:
+def accepted(attempt: Callable[[Damping], Trial], start: Array, first: Array, damping: Damping) -> Accepted:
     """Attempts with growing damping, from F = start, until the decrease is a fair share of the predicted one.
 
-    When the predicted decrease is lost in round-off, the step is taken as it is: nothing better can be had.
+    When the predicted decrease is lost in round-off, the step is taken as it is: nothing better can be had. Round-off
+    is relative to the size of F now, or at the first iterate if that is larger: a residual phi = prediction - y comes
+    with the round-off of y, of which F there gives an idea.
     """
-    noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(start), 1)
 
     def share(trial: Trial) -> Array:
+        noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(trial.answer.scale, jnp.abs(first))
         predicted = start - trial.answer.value
         ratio = (start - trial.value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
         ratio = jnp.where(jnp.isfinite(trial.value), ratio, -jnp.inf)

@@ -25,8 +25,8 @@ class Info(eqx.Module):
     """What an observer needs of a step.
 
     `counts`: how often each priced call was made, where that is not fixed (see `AbstractSolver.prices`);
-    `measure`: what `tol` is compared with, a certified gap of F or kappa |w+ - w|; `stalled`: no further step can help;
-    `gap`: the certified gap of the last subproblem.
+    `measure`: what `tol` is compared with, a number without units (see `stationarity`); `stalled`: no further step can
+    help; `gap`: the certified gap of the last subproblem.
     """
 
     counts: dict[str, Array] = eqx.field(default_factory=dict)
@@ -92,6 +92,16 @@ class AbstractSolver(eqx.Module):
                     f"{self.name()} needs {what} {needed.__name__.removeprefix('Abstract')}; "
                     f"it got {type(given).__name__}. Take {self.instead}."
                 )
+
+
+def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
+    """slope / sqrt(kappa |F|): how far from stationary w is, whatever the units of F and of w.
+
+    `slope` is kappa |w+ - w| or the norm of a gradient, kappa a curvature. A quadratic of that curvature would decrease
+    F by half the square of this number, relative to F.
+    """
+    size = jnp.maximum(kappa * jnp.abs(value), jnp.finfo(value.dtype).tiny)
+    return slope / jnp.sqrt(size)
 
 
 def scan_steps(solver: AbstractSolver, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:

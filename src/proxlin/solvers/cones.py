@@ -1,6 +1,6 @@
 """The sets V of the dual variables, and what an interior point needs to know of them.
 
-    f(z) = max_{v in V} <z, v> - rho/2 |v|^2          V = ball, box, simplex or the whole space
+    f(z) = max_{v in V} <z, v> - rho/2 |v|^2          V = ball, box, simplex, cross-polytope or the whole space
 
 Arrays hold n blocks of size k: `v`, `z` are (n, k), `rho` is (n,). A cone answers four questions of a first-order
 method (`maximizer`, `value`, `project`, `excess`), and nine of an interior point, where `y` are the multipliers of V,
@@ -17,6 +17,7 @@ kept strictly inside their cone, and z = normal(y) is the vector they put in the
 """
 
 import abc
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -63,6 +64,10 @@ class AbstractCone(eqx.Module):
         r = rho[:, None]
         return jnp.maximum(_dot(z - r * u, u - v), 0) + rho / 2 * _dot(u - v, u - v)
 
+    def drift(self, z: Array, v: Array, rho: Array, error: Array) -> Array:
+        """A bound (n,) on the change of `excess` where z_i is known up to `error` (n, k): |u - v| <= 2 radius."""
+        return 2 * jnp.asarray(self.radius(), z.dtype) * norms(error)
+
     def radius(self) -> Any:
         """The scale of V: solvers work with V / radius."""
         return 1.0
@@ -82,6 +87,12 @@ class Space(AbstractCone):
     def maximizer(self, z: Array, rho: Array) -> Array:
         r = rho[:, None]
         return jnp.where(r > 0, z / jnp.where(r > 0, r, jnp.ones_like(r)), jnp.zeros_like(z))
+
+    def drift(self, z: Array, v: Array, rho: Array, error: Array) -> Array:
+        """The excess is |z - rho v|^2 / (2 rho)."""
+        safe = jnp.where(rho > 0, rho, jnp.ones_like(rho))
+        size = norms(error)
+        return jnp.where(rho > 0, size * (norms(z - rho[:, None] * v) + size / 2) / safe, jnp.zeros_like(size))
 
 
 class Ball(AbstractCone):
@@ -172,6 +183,10 @@ class Box(AbstractCone):
         r = jnp.broadcast_to(rho[:, None], z.shape)
         inner = jnp.clip(z / jnp.where(r > 0, r, jnp.ones_like(r)), low, high)
         return jnp.where(z > r * high, high, jnp.where(z < r * low, low, inner))
+
+    def drift(self, z: Array, v: Array, rho: Array, error: Array) -> Array:
+        low, high = self._ends(z)
+        return (high - low) * jnp.sum(error, axis=-1)
 
     def radius(self) -> Array:
         return (self.high - self.low) / 2
@@ -270,3 +285,76 @@ class Simplex(AbstractCone):
 
     def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
         return jnp.minimum(_ratio(v, dv), _ratio(y, dy))
+
+
+class CrossPolytope(AbstractCone):
+    """V = {sum_j |v_j| <= 1}, f(z) = max_j |z_j| when rho = 0.
+
+    v = p - q with p, q >= 0 and sum_j p_j + q_j = 1; multipliers (a, b) of p and q with z = (b - a) / 2, where a_j + b_j
+    is the same for all j of a block. The interior point carries y = (a, b, p, q), each strictly above 0.
+    """
+
+    def maximizer(self, z: Array, rho: Array) -> Array:
+        """z / rho where that lies inside, else the point of the simplex for |z|, with the signs of z."""
+        size = jnp.abs(z)
+        r = rho[:, None]
+        inside = (jnp.sum(size, axis=-1, keepdims=True) <= r) & (r > 0)
+        return jnp.where(
+            inside, z / jnp.where(r > 0, r, jnp.ones_like(r)), jnp.sign(z) * Simplex().maximizer(size, rho)
+        )
+
+    def multipliers(self, v: Array, z: Array, margin: Array) -> tuple[Array, Array, Array, Array]:
+        """What |v| leaves of 1 is shared out to both p and q."""
+        size = jnp.abs(v)
+        eps = jnp.finfo(v.dtype).eps
+        rest = jnp.maximum(1 - jnp.sum(size, axis=-1, keepdims=True), eps) / (2 * v.shape[-1])
+        level = jnp.max(jnp.abs(z), axis=-1, keepdims=True) + margin
+        return level - z, level + z, jnp.maximum(v, 0) + rest, jnp.maximum(-v, 0) + rest
+
+    def normal(self, y: tuple[Array, Array, Array, Array]) -> Array:
+        a, b, _, _ = y
+        return (b - a) / 2
+
+    def comply(self, v: Array, y: tuple[Array, Array, Array, Array]) -> tuple[Array, int]:
+        a, b, p, q = y
+        return jnp.sum(a * p + b * q), 2 * v.size
+
+    def scaling(self, v: Array, y: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """With s = a/p and t = b/q: the tilt (s - t)/2, the ease 2/(s + t), and its sum over a block."""
+        a, b, p, q = y
+        s, t = a / p, b / q
+        ease = 2 / (s + t)
+        return (s - t) / 2, ease, jnp.sum(ease, axis=-1, keepdims=True)
+
+    def curvature(self, W: Any, y: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        """Newton's equations of p and q, with p + q and the level eliminated: h = s t / (s + t)."""
+        a, b, p, q = y
+        tilt, ease, total = W
+        s, t = a / p, b / q
+        return s / (s + t) * t, tilt * ease / jnp.sqrt(2 * total)
+
+    def aim(self, W: Any, y: Any, target: Array, dv: Array, dy: Any) -> tuple[Array, Array]:
+        """What a dp + p da, and b dq + q db, should be, over p and over q."""
+        a, b, p, q = y
+        da, db, dp, dq = dy
+        return (target - da * dp) / p - a, (target - db * dq) / q - b
+
+    def _level(self, W: Any, p: tuple[Array, Array], dv: Array) -> Array:
+        """Twice the step of the level, from sum_j dp_j + dq_j = 0."""
+        tilt, ease, total = W
+        return jnp.sum(ease * (p[0] + p[1] - tilt * dv), axis=-1, keepdims=True) / total
+
+    def pull(self, W: Any, p: tuple[Array, Array]) -> Array:
+        tilt, ease, _ = W
+        still = jnp.zeros_like(tilt)
+        return (p[0] - p[1] - tilt * ease * (p[0] + p[1] - self._level(W, p, still))) / 2
+
+    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Array) -> tuple[Array, Array, Array, Array]:
+        a, b, up, down = y
+        tilt, ease, _ = W
+        both = ease * (p[0] + p[1] - tilt * dv - self._level(W, p, dv))
+        dp, dq = (both + dv) / 2, (both - dv) / 2
+        return p[0] - a / up * dp, p[1] - b / down * dq, dp, dq
+
+    def reach(self, v: Array, dv: Array, y: Any, dy: Any) -> Array:
+        return functools.reduce(jnp.minimum, [_ratio(part, change) for part, change in zip(y, dy, strict=True)])

@@ -4,7 +4,8 @@
     dual: min_{v in V^n} |B'v|^2 / (2 kappa) + 1/2 sum_i rho_i |v_i|^2 - <b, v>,        d = -B'v / kappa
     gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + kappa/2 |d + B'v / kappa|^2,      z = b + B d
 
-The gap is a certificate for any d and any v in V^n: P(d) - min P <= gap(d, v).
+The gap is a certificate for any d and any v in V^n: P(d) - min P <= gap(d, v). It is computed in floating point, so
+a bound of what rounding may hide is added to it (`certificate`).
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from .cones import AbstractCone, Ball, Box, Simplex, Space, norms
+from .cones import AbstractCone, Ball, Box, CrossPolytope, Simplex, Space, norms
 from .interior import interior
 from .pivoting import FEW, solve_few_bounds
 from .splitting import Columns, Point, Rows, System, better, burst, certify
@@ -26,7 +27,8 @@ class DualAnswer(eqx.Module):
     """A pair (d, v), v in V^n, with its certificate; what is not reached is not claimed: converged = gap <= tol.
 
     value = P(d); gap = gap(d, v); iterations: ADMM steps plus interior-point steps, or accelerated gradient steps;
-    applies, transposes: the exact number of calls to the two functions of `solve_matrix_free` (0 for `solve_dense`).
+    applies, transposes: the exact number of calls to the two functions of `solve_matrix_free` (0 for `solve_dense`);
+    spread: an estimate of |B| (0 for `solve_dense`, which has B).
     """
 
     d: Any
@@ -37,6 +39,69 @@ class DualAnswer(eqx.Module):
     converged: Array
     applies: Array
     transposes: Array
+    spread: Array
+
+
+# ---------------------------------------------------------------------------------------------- certificates
+
+
+class Certificate(eqx.Module):
+    """P at a point, its gap, and `error`: the part of the gap that bounds rounding, and no iteration can take away."""
+
+    value: Array
+    gap: Array
+    error: Array
+
+
+def certificate(
+    cone: AbstractCone,
+    rho: Array,
+    weight: Array,
+    z: Array,
+    z_error: Array,
+    v: Array,
+    away: Any,
+    pulled: Any,
+    away_error: Array,
+) -> Certificate:
+    """The certificate of a point with z = b + B d, known up to z_error (n, k), and away = x - center.
+
+    P = sum_i f_i(z_i) + weight/2 |away|^2, and `pulled` is B'v; away_error bounds |error of away + pulled / weight|.
+    """
+    rest = optax.tree.add_scale(away, 1 / weight, pulled)
+    size = optax.tree.norm(rest)
+    gap = jnp.sum(cone.excess(z, v, rho)) + weight / 2 * size**2
+    error = jnp.sum(cone.drift(z, v, rho, z_error)) + weight * away_error * (size + away_error / 2)
+    error = error + smallest(z)
+    value = jnp.sum(cone.value(z, rho)) + weight / 2 * optax.tree.vdot(away, away)
+    total = gap + error
+    return Certificate(value, jnp.where(jnp.isfinite(total), total, jnp.inf), error)
+
+
+def smallest(z: Array) -> Array:
+    """What underflow may hide in a sum over z."""
+    return jnp.asarray(z.size * jnp.finfo(z.dtype).tiny, z.dtype)
+
+
+def rounding(terms: int, dtype: Any) -> Array:
+    """The relative error of a sum of so many products.
+
+    Errors of rounding are as good as independent, so they grow with the root of the terms (Higham and Mary 2019); 4
+    stands for the few operations around the sum, and eps, which is twice the unit round-off, for a margin of two.
+    """
+    return jnp.asarray((4 + terms**0.5) * jnp.finfo(dtype).eps, dtype)
+
+
+def certify_dense(
+    B: Array, b: Array, rho: Array, weight: Array, cone: AbstractCone, v: Array, d: Array, away: Array, blur: Array
+) -> Certificate:
+    """The certificate at z = b + B d, away (known up to blur) from the center of the quadratic."""
+    n, k, m = B.shape
+    sizes = jnp.abs(B)
+    z_error = rounding(m, b.dtype) * (jnp.abs(b) + jnp.sum(sizes * jnp.abs(d)[None, None, :], axis=-1))
+    # |B|'|v| has a norm of at most sum_i |v_i| |B_i|, and the sum of a row is at least its norm
+    turn = rounding(n * k, b.dtype) * jnp.sum(jnp.abs(v) * jnp.sum(sizes, axis=-1)) / weight
+    return certificate(cone, rho, weight, b + _fore(B, d), z_error, v, away, _back(B, v), blur + turn)
 
 
 # ---------------------------------------------------------------------------------------------------- dense
@@ -62,7 +127,7 @@ class _Scaled(eqx.Module):
         self.anchor = self.cone.project(jnp.zeros_like(b))
         b, rho = b * radius, rho * radius**2
         z = b
-        if not isinstance(cone, (Ball, Box, Space)):  # there the anchor is 0
+        if not isinstance(cone, (Ball, Box, CrossPolytope, Space)):  # there the anchor is 0
             z = b - rho[:, None] * self.anchor - _fore(B, _back(B, self.anchor)) * (radius**2 / kappa)
         z = z - jnp.mean(z, axis=-1, keepdims=True) if isinstance(cone, Simplex) else z  # f(z + t) = f(z) + t
         sizes = norms(z)
@@ -153,10 +218,10 @@ def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
     return point, steps + more
 
 
-def solve_dense(
+def minimize_dense(
     B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Array | None = None
-) -> DualAnswer:
-    """min_d P(d) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol (absolute), from v0 (n, k) if it helps.
+) -> tuple[Array, Array, Array]:
+    """(d, v, iterations) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol (absolute), from v0 (n, k) if it helps.
 
     The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; a few bounds
     pivoting; otherwise ADMM and an interior point, in d x d if d < nk / 2. The best certified pair is returned,
@@ -177,17 +242,17 @@ def solve_dense(
         point, steps = _few_bounds(p, cone.scaled(1 / radius), tol / p.scale)
     else:
         point, steps = _hybrid(p, tol / p.scale, None if v0 is None else v0.reshape(each) / radius)
-    d, v = point.e * jnp.sqrt(p.scale / kappa), point.v.reshape(n, k) * radius
-    return _answer(B, b, rho, kappa, cone, tol, d, v, steps)
+    return point.e * jnp.sqrt(p.scale / kappa), cone.project(point.v.reshape(n, k) * radius), steps
 
 
-def _answer(B, b, rho, kappa, cone, tol, d, v, steps) -> DualAnswer:
-    """The certificate once more, in the caller's units."""
-    v = cone.project(v)
-    z, r = b + _fore(B, d), d + _back(B, v) / kappa
-    gap = jnp.sum(cone.excess(z, v, rho)) + kappa / 2 * jnp.sum(r * r)
-    value = jnp.sum(cone.value(z, rho)) + kappa / 2 * jnp.sum(d * d)
-    return DualAnswer(d, v, value, gap, steps, gap <= tol, jnp.int32(0), jnp.int32(0))
+def solve_dense(
+    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Array | None = None
+) -> DualAnswer:
+    """`minimize_dense` with its certificate in the caller's units; half of tol is left to rounding."""
+    d, v, steps = minimize_dense(B, b, rho, kappa, cone, tol / 2, v0)
+    found = certify_dense(B, b, rho, kappa, cone, v, d, d, jnp.zeros((), b.dtype))
+    none = jnp.int32(0)
+    return DualAnswer(d, v, found.value, found.gap, steps, found.gap <= tol, none, none, jnp.zeros((), b.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- matrix-free
@@ -284,4 +349,5 @@ def solve_matrix_free(
     end = jax.lax.while_loop(lambda s: (s.gap > tol) & (s.steps < max_iterations), body, state)
     d, v = end.best.d, end.best.v
     value = jnp.sum(cone.value(end.best.z, rho)) + kappa / 2 * tree.vdot(d, d)
-    return DualAnswer(d, v, value, end.gap, end.steps, end.gap <= tol, end.steps + 1, end.transposes)
+    spread = jnp.sqrt(end.smoothness * kappa)
+    return DualAnswer(d, v, value, end.gap, end.steps, end.gap <= tol, end.steps + 1, end.transposes, spread)

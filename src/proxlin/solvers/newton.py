@@ -18,9 +18,10 @@ from jaxtyping import Array, Bool, Float
 
 from ..problem import AbstractProblem, MeanOfLosses
 from ..types import Params, dtype_of
+from . import dual
 from .accept import Accepted, Damping, Trial
-from .cones import AbstractCone, Ball, Box, Simplex, Space, norms
-from .subproblem import Answer, CrossPolytope, Expansion, Subsolver, cone_of, solve_formed
+from .cones import AbstractCone, Ball, Box, CrossPolytope, Simplex, Space, norms
+from .subproblem import Answer, Expansion, Subsolver, cone_of
 
 LARGEST = 500  # parameters: two eigendecompositions of this order took 0.1 s, a subproblem of 1,000 rows 0.15 to 0.4 s
 CHORDS = 6  # steps back onto the manifold: one is the second-order correction, more let a step follow a curved valley
@@ -223,7 +224,7 @@ def attempt(subsolver: Subsolver, problem: AbstractProblem, w: Params, memory: M
     first = (flat, flat, jnp.full_like(plan.start, jnp.inf), jnp.zeros_like(plan.start), jnp.zeros((), jnp.int32))
     _, best, value, _, count = jax.lax.while_loop(going, chord, first)
     answer = eqx.tree_at(lambda a: a.w, answer, unravel(best))
-    return Trial(answer, value, jnp.sqrt(jnp.sum((weights * e) ** 2)), count)
+    return Trial(answer, value, jnp.linalg.norm(weights * e), count)
 
 
 def solve_in(
@@ -237,20 +238,20 @@ def solve_in(
     slope = gradient @ plan.frame.basis
     total = weights + ridge
     center, scale = -slope / total, jax.lax.rsqrt(total)
-    u, jacobian = plan.at.u, plan.at.jacobian
-    answer = solve_formed(
-        c[:, None, None] * jacobian * scale[None, None, :],
-        c[:, None] * (u + jacobian @ center),
-        jnp.asarray(rho).astype(dtype) * c,
-        jnp.ones((), dtype),
-        cone,
-        subsolver.target(plan.start),
-    )
-    e = center + scale * answer.d
+    u, jacobian = c[:, None] * plan.at.u, c[:, None, None] * plan.at.jacobian
+    rho = jnp.asarray(rho).astype(dtype) * c
+    size = jnp.sum(jnp.abs(cone.value(u, rho))) + jnp.abs(offset)
+    one = jnp.ones((), dtype)
+    B = jacobian * scale[None, None, :]
+    tol = subsolver.target(size) / 2  # the other half is left to rounding
+    d, v, steps = dual.minimize_dense(B, u + jacobian @ center, rho, one, cone, tol)
     flat, unravel = ravel_pytree(w)
-    value = answer.value + offset + jnp.sum(slope * center) / 2
-    x = unravel(flat + plan.frame.basis @ e)
-    return Answer(x, answer.v, value, answer.gap, answer.iterations, answer.converged, {}), e
+    x = flat + plan.frame.basis @ (center + scale * d)
+    e = (x - flat) @ plan.frame.basis  # the step that was taken: x is rounded
+    blur = 4 * jnp.finfo(dtype).eps * jnp.max(1 / scale) * (jnp.linalg.norm(x) + jnp.linalg.norm(center))
+    judged = dual.certify_dense(B, u, rho, one, cone, v, e / scale, (e - center) / scale, blur)
+    value = judged.value + offset + jnp.sum(slope * center) / 2
+    return Answer(unravel(x), v, value, judged.gap, judged.error, size, steps, {}), e
 
 
 def value_of(problem: AbstractProblem, u: Float[Array, "m k"], w: Params) -> Array:

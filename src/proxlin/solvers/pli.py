@@ -15,7 +15,7 @@ from ..outers import AbstractProximable
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
 from ..types import Key, Params, dtype_of, number
-from .base import AbstractSolver, Info
+from .base import AbstractSolver, Info, stationarity
 from .block_dual import BlockDual
 from .casimir import CasimirSVRG
 
@@ -140,8 +140,9 @@ class PLI(AbstractSolver):
         value = problem.value(new)
         keep = value <= state.value
         moved = kappa * optax.tree.norm(optax.tree.sub(new, w))
+        measure = stationarity(moved, kappa, state.value)
         after = PLIState(optax.tree.where(keep, new, w), jnp.where(keep, value, state.value), kept, t + 1)
-        return after, Info({"inner": epochs}, jnp.where(keep, moved, jnp.inf), None, gap)
+        return after, Info({"inner": epochs}, jnp.where(keep, measure, jnp.inf), None, gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         return self.loop.prices(problem, w) | {"init": problem.prices(w).value}

@@ -14,7 +14,7 @@ from ..problem import AbstractProblem
 from ..types import Params, dtype_of, number
 from . import newton
 from .accept import TRIES, Accepted, Damping, Trial, accepted, plain
-from .base import AbstractSolver, Info, State
+from .base import AbstractSolver, Info, State, stationarity
 from .subproblem import Subsolver
 
 
@@ -34,8 +34,9 @@ class ProxLinearFixed(AbstractSolver):
         w = state.w
         kappa = self.kappa.astype(dtype_of(w))
         answer = self.subsolver.solve(problem.linearize(w).regularize(kappa, w), w)
-        moved = optax.tree.norm(optax.tree.sub(answer.w, w))
-        return State(answer.w, state.t + 1), Info(answer.counts, kappa * moved, None, answer.gap)
+        moved = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
+        measure = stationarity(moved, kappa, answer.scale)
+        return State(answer.w, state.t + 1), Info(answer.counts, measure, None, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         return self.subsolver.prices(problem, w)
@@ -54,10 +55,11 @@ class ProxLinearFixed(AbstractSolver):
 
 
 class AdaptiveState(eqx.Module):
-    """The iterate, F there, kappa, the count of steps, and what steps with curvature need to know (None: never)."""
+    """The iterate, F there and at the first one, kappa, the count of steps, and what curved steps need (None: never)."""
 
     w: Params
     value: Array
+    first: Array
     kappa: Array
     t: Array
     memory: newton.Memory | None
@@ -77,17 +79,19 @@ class ProxLinearAdaptive(AbstractSolver):
 
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
         value, kappa = first_kappa(problem, w)
-        return AdaptiveState(w, value, kappa, jnp.zeros((), jnp.int32), newton.remember(self.subsolver, problem, w))
+        memory = newton.remember(self.subsolver, problem, w)
+        return AdaptiveState(w, value, value, kappa, jnp.zeros((), jnp.int32), memory)
 
     def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
         w, start, memory = state.w, state.value, state.memory
         problem = self.subsolver.placed(problem, w)
         if memory is None:
-            found, counts = prox_linear_step(self.subsolver, problem, w, start, state.kappa), {}
+            found, counts = prox_linear_step(self.subsolver, problem, w, start, state.first, state.kappa), {}
         else:
             old, plan = memory, newton.plan(problem, w, start, memory)
             damping = Damping(state.kappa, jnp.minimum(memory.tau, state.kappa), plan.curved, jnp.ones_like(start))
-            found = accepted(lambda x: newton.attempt(self.subsolver, problem, w, old, plan, x), start, damping)
+            attempt = lambda x: newton.attempt(self.subsolver, problem, w, old, plan, x)
+            found = accepted(attempt, start, state.first, damping)
             memory, counts = newton.recall(old, problem, w, plan, found), {"pulls": plan.frame.pulls}
         trial = found.trial
         keep = trial.value <= start
@@ -95,8 +99,10 @@ class ProxLinearAdaptive(AbstractSolver):
         after = optax.tree.where(keep, trial.answer.w, w)
         stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
         counts = counts | {"values": found.evaluations} | found.calls
-        after = AdaptiveState(after, jnp.minimum(trial.value, start), found.damping.kappa, state.t + 1, memory)
-        return after, Info(counts, trial.measure, stalled, trial.answer.gap)
+        least = jnp.minimum(trial.value, start)
+        after = AdaptiveState(after, least, state.first, found.damping.kappa, state.t + 1, memory)
+        measure = stationarity(trial.measure, state.kappa, trial.answer.scale)
+        return after, Info(counts, measure, stalled, trial.answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         price = problem.prices(w)
@@ -121,7 +127,9 @@ def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
     return value, jnp.where(square > 0, square / size, jnp.ones_like(size))
 
 
-def prox_linear_step(subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, kappa: Array) -> Accepted:
+def prox_linear_step(
+    subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, first: Array, kappa: Array
+) -> Accepted:
     """Solve at w, where F is start, with a growing kappa."""
     expansion = subsolver.expand(problem, w)
 
@@ -130,14 +138,15 @@ def prox_linear_step(subsolver: Subsolver, problem: AbstractProblem, w: Params, 
         moved = optax.tree.norm(optax.tree.sub(answer.w, w))
         return Trial(answer, problem.value(answer.w), damping.kappa * moved, jnp.ones((), jnp.int32))
 
-    return accepted(attempt, start, plain(kappa))
+    return accepted(attempt, start, first, plain(kappa))
 
 
 class AcceleratedState(eqx.Module):
-    """The iterate x, F there, the second sequence z, kappa, and the count of steps."""
+    """The iterate x, F there and at the first one, the second sequence z, kappa, and the count of steps."""
 
     w: Params
     value: Array
+    first: Array
     z: Params
     kappa: Array
     t: Array
@@ -159,11 +168,11 @@ class ProxLinearAccelerated(AbstractSolver):
     def init(self, problem: AbstractProblem, w: Params) -> AcceleratedState:
         value, kappa = first_kappa(problem, w)
         kappa = kappa if self.kappa is None else self.kappa.astype(kappa.dtype)
-        return AcceleratedState(w, value, w, kappa, jnp.zeros((), jnp.int32))
+        return AcceleratedState(w, value, value, w, kappa, jnp.zeros((), jnp.int32))
 
     def step(self, problem: AbstractProblem, state: AcceleratedState, drawn: Any) -> tuple[AcceleratedState, Info]:
         x = state.w
-        found = prox_linear_step(self.subsolver, problem, x, state.value, state.kappa)
+        found = prox_linear_step(self.subsolver, problem, x, state.value, state.first, state.kappa)
         answer, value = found.trial.answer, found.trial.value
         kappa = found.damping.kappa if self.kappa is None else state.kappa
         a = 2 / (state.t.astype(value.dtype) + 2)
@@ -177,7 +186,9 @@ class ProxLinearAccelerated(AbstractSolver):
         z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
         w, least = optax.tree.where(keep, best, x), jnp.where(keep, least, state.value)
         counts = {"values": found.evaluations + 1} | jax.tree.map(jnp.add, found.calls, second.counts)
-        return AcceleratedState(w, least, z, kappa, state.t + 1), Info(counts, kappa * moved, ~keep, answer.gap)
+        measure = stationarity(kappa * moved, state.kappa, answer.scale)
+        after = AcceleratedState(w, least, state.first, z, kappa, state.t + 1)
+        return after, Info(counts, measure, ~keep, answer.gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         prices = ProxLinearAdaptive(self.subsolver).prices(problem, w)

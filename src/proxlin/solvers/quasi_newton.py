@@ -13,7 +13,7 @@ from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..types import Params, number
-from .base import AbstractSolver, Info
+from .base import AbstractSolver, Info, stationarity
 
 RECORD = 10  # steps between two records: a step is little more than a gradient
 FALL, SLOPE = 1e-4, 0.9  # of the line search: the least fall, and the share of the slope that may be left
@@ -68,7 +68,9 @@ class LBFGS(AbstractSolver):
         point, moved, tries = _search(self._points(problem, unravel), at, direction, first)
         remembered = _remember(state, point, moved)
         after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
-        return after, Info({"more": tries - 1}, jnp.linalg.norm(point.gradient), ~moved & (state.stored == 0))
+        curvature = 1 / _inverse_curvature(after)
+        measure = stationarity(jnp.linalg.norm(point.gradient), curvature, point.value)
+        return after, Info({"more": tries - 1}, measure, ~moved & (state.stored == 0))
 
     def _points(self, problem: AbstractProblem, unravel: Callable[[Array], Params]) -> Callable[[Array], Point]:
         smooth = problem if self.nu is None else problem.smooth(self.nu)
@@ -112,9 +114,14 @@ def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
         return r + (shares[j] - scales[j] * (turns[j] @ r)) * moves[j]
 
     q, shares = jax.lax.fori_loop(0, count, back, (state.at.gradient, jnp.zeros_like(scales)))
-    scale, y = scales[newest % m], turns[newest % m]
-    gamma = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
-    return -jax.lax.fori_loop(0, count, forth, gamma * q)
+    return -jax.lax.fori_loop(0, count, forth, _inverse_curvature(state) * q)
+
+
+def _inverse_curvature(state: QuasiNewtonState) -> Float[Array, ""]:
+    """s.y / y.y of the newest pair, or 1 where there is none."""
+    newest = (state.stored - 1) % state.scales.size
+    scale, y = state.scales[newest], state.turns[newest]
+    return jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
 
 
 class _Bracket(eqx.Module):
@@ -177,7 +184,7 @@ def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
 
     For full-batch fits with nk far above the number of parameters: a step costs little more than a gradient. It ends
     near the minimum of F_nu, from where `prox_linear` goes on to that of F. None for nu is F itself, for an f that is
-    smooth already. `tol` is compared with |grad F_nu|.
+    smooth already. `tol` is compared with |grad F_nu| / sqrt(c |F_nu|), c the curvature of the last step.
     """
     if not (isinstance(memory, int) and memory > 0):
         raise ValueError(f"memory must be a whole number above 0; it is {memory!r}.")

@@ -42,8 +42,8 @@ def minimize(
     """min F(w) from w. See the class `Solution` for what comes back.
 
     The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
-    the certified gap or kappa |w+ - w| is at most tol max(1, |F|), when `stop(w, record)` says so, when no step helps,
-    or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the solution's, and the
+    kappa |w+ - w| is at most tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when
+    no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the solution's, and the
     result is that of an uninterrupted run.
     """
     _check_budgets(passes, steps, tol)
@@ -88,7 +88,8 @@ class _Run:
         self.n, self.epoch = len(problem), solver.epoch(problem)
         self.prices = of_shapes(_prices, solver, problem, w)
         self.info: Info | None = None
-        self.flat = float(jnp.finfo(dtype_of(w)).eps) ** 0.5  # kappa |w+ - w| at which F is flat to round-off
+        # the measure at which F is flat to round-off: half its square is the relative decrease that is still to be had
+        self.flat = 10 * float(jnp.finfo(dtype_of(w)).eps) ** 0.5
 
     def start(self, w: Params) -> None:
         self.cost, self.step, self.seconds, self.records = Cost(), 0, 0.0, []
@@ -178,10 +179,10 @@ class _Run:
         if limits.stop is not None and limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1])):
             return Status.stopped
         measure, stalled = (None, None) if self.info is None else (self.info.measure, self.info.stalled)
-        if limits.tol is not None and measure is not None and float(measure) <= limits.tol * max(1.0, abs(self.value)):
+        if limits.tol is not None and measure is not None and float(measure) <= limits.tol:
             return Status.converged
         if stalled is not None and bool(stalled):
-            small = measure is not None and float(measure) <= self.flat * max(1.0, abs(self.value))
+            small = measure is not None and float(measure) <= self.flat
             return Status.converged if small else Status.stalled
         if limits.steps is not None and self.step >= limits.steps:
             return Status.budget
@@ -194,7 +195,7 @@ class _Run:
         if status == Status.converged and self.info is not None and self.info.measure is not None and self.info.stalled:
             text = (
                 "F is stationary to the accuracy of the arithmetic: kappa |w+ - w| is "
-                + f"{float(self.info.measure):.0e}."
+                + f"{float(self.info.measure):.0e} sqrt(kappa |F|)."
             )
         if status == Status.diverged:
             text += f" {self.solver.remedy()}"

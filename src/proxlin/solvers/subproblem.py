@@ -19,7 +19,7 @@ from ..problem import AbstractProblem, Quadratic
 from ..results import Status
 from ..types import Params, dtype_of, is_parameter, number, parameters
 from . import dual
-from .cones import AbstractCone, Ball, Box, Simplex, Space
+from .cones import AbstractCone, Ball, Box, CrossPolytope, Simplex, Space, norms
 from .pivoting import FEW
 
 JACOBIAN_BYTES = 2**30  # a dense Jacobian above this is not formed ...
@@ -34,14 +34,19 @@ class Expansion(eqx.Module):
 
 
 class Answer(eqx.Module):
-    """The minimiser, the value there, the certified gap, and what it took; v are the dual variables (n, k)."""
+    """The minimiser, the value there, the certified gap, and what it took; v are the dual variables (n, k).
+
+    The gap is that of w as it is returned, rounded; `error` is the part of it that bounds rounding. `scale` is the size
+    of F at the anchor, the sum of its terms without their signs: what tolerances are relative to.
+    """
 
     w: Params
     v: Array
     value: Array
     gap: Array
+    error: Array
+    scale: Array
     iterations: Array
-    converged: Array
     counts: dict[str, Array]
 
 
@@ -53,6 +58,9 @@ class General(AbstractCone):
     def maximizer(self, z: Array, rho: Array) -> Array:
         smooth = eqx.filter_vmap(self.support.project)(z / jnp.where(rho > 0, rho, jnp.ones_like(rho))[:, None])
         return jnp.where(rho[:, None] > 0, smooth, eqx.filter_vmap(self.support.argmax)(z))
+
+    def drift(self, z: Array, v: Array, rho: Array, error: Array) -> Array:
+        return 2 * jnp.asarray(self.support.radius(z.shape[-1]), z.dtype) * norms(error)
 
 
 class Subsolver(eqx.Module):
@@ -95,20 +103,32 @@ class Subsolver(eqx.Module):
             at = expansion.u
             r = at + expansion.jacobian @ ravel_pytree(away)[0]
         b = c[:, None] * r
-        target = self.target(jnp.sum(cone.value(c[:, None] * at, rho)) + offset)
+        at = c[:, None] * at
+        scale = jnp.sum(jnp.abs(cone.value(at, rho))) + jnp.abs(quadratic.value(anchor))
+        tol = self.target(scale) / 2  # the other half is left to rounding
         if expansion is None:
-            answer = dual.solve_matrix_free(
-                lambda d: c[:, None] * original.push(anchor, d),
-                lambda v: original.pull(anchor, c[:, None] * v),
-                *(b, rho, weight, cone, target, self.max_iterations, v0),
-            )
-            x = optax.tree.add(center, answer.d)
+            push = lambda d: c[:, None] * original.push(anchor, d)
+            pull = lambda v: original.pull(anchor, c[:, None] * v)
+            found = dual.solve_matrix_free(push, pull, b, rho, weight, cone, tol, self.max_iterations, v0)
+            x, v, steps = optax.tree.add(center, found.d), found.v, found.iterations
+            moved = optax.tree.sub(x, parameters(anchor))
+            # J is not at hand: its rows are taken to be of the size that |B| leaves each of them
+            n, k = at.shape
+            sizes = norms(at) + found.spread * optax.tree.norm(moved) / n**0.5
+            error = jnp.broadcast_to(dual.rounding(_count(x), dtype) * sizes[:, None] / k**0.5, at.shape)
+            turn = dual.rounding(at.size, dtype) * found.spread * jnp.sqrt(jnp.sum(v * v)) / weight
+            away, blur = optax.tree.sub(x, center), _blur(x, center) + turn
+            judged = dual.certificate(cone, rho, weight, at + push(moved), error, v, away, pull(v), blur)
+            counts = {"applies": found.applies + 1, "transposes": found.transposes + 1}
         else:
-            answer = solve_formed(c[:, None, None] * expansion.jacobian, b, rho, weight, cone, target, v0)
+            B = c[:, None, None] * expansion.jacobian
+            d, v, steps = dual.minimize_dense(B, b, rho, weight, cone, tol, v0)
             flat, unravel = ravel_pytree(center)
-            x = unravel(flat + answer.d)
-        counts = {} if expansion is not None else {"applies": answer.applies, "transposes": answer.transposes}
-        return Answer(x, answer.v, answer.value + offset, answer.gap, answer.iterations, answer.converged, counts)
+            new = flat + d
+            x, counts = unravel(new), {}
+            moved = new - ravel_pytree(parameters(anchor))[0]
+            judged = dual.certify_dense(B, at, rho, weight, cone, v, moved, new - flat, _blur(new, flat))
+        return Answer(x, v, judged.value + offset, judged.gap, judged.error, scale, steps, counts)
 
     def placed(self, problem: AbstractProblem, w: Params) -> AbstractProblem:
         """Rows on several devices stay there if the system is of order d, or none is formed; one of order m k is
@@ -118,10 +138,11 @@ class Subsolver(eqx.Module):
         adds_up = m == 1 or (2 * d < m * k and m * k > FEW)
         return problem if problem.split is None or adds_up or not self.dense(problem, w) else problem.gathered()
 
-    def target(self, value: Array) -> Array:
-        """The gap wanted where F is value: tol max(1, |F|), tol at least 100 eps."""
-        tol = jnp.maximum(self.tol.astype(value.dtype), 100 * jnp.finfo(value.dtype).eps)
-        return tol * jnp.maximum(jnp.abs(value), 1)
+    def target(self, scale: Array) -> Array:
+        """The gap wanted where F is of this size: tol times it, tol at least 100 eps."""
+        limits = jnp.finfo(scale.dtype)
+        tol = jnp.maximum(self.tol.astype(scale.dtype), 100 * limits.eps)
+        return jnp.maximum(tol * scale, limits.tiny / limits.eps)  # below that a gap underflows
 
     def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
         """Of one solve at w: the expansion, or the stack and the pushes and pulls of a matrix-free solve."""
@@ -142,25 +163,14 @@ def cone_of(problem: AbstractProblem) -> tuple[AbstractCone, Any]:
     return (CrossPolytope() if isinstance(support, LInf) else General(support)), rho
 
 
-class CrossPolytope(AbstractCone):
-    """V = {sum |v_j| <= 1}, f(z) = max_j |z_j|: v = p - q with (p, q) in the simplex of R^2k."""
-
-    def maximizer(self, z: Array, rho: Array) -> Array:
-        both = Simplex().maximizer(jnp.concatenate([z, -z], axis=-1), rho)
-        return both[:, : z.shape[-1]] - both[:, z.shape[-1] :]
+def _count(w: Params) -> int:
+    return sum(x.size for x in jax.tree.leaves(w))
 
 
-def solve_formed(
-    B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Any = None
-) -> dual.DualAnswer:
-    """`dual.solve_dense` for every cone that has one: the cross-polytope is a simplex in twice the dimension."""
-    if not isinstance(cone, CrossPolytope):
-        return dual.solve_dense(B, b, rho, kappa, cone, tol, v0)
-    k = b.shape[1]
-    both = dual.solve_dense(
-        jnp.concatenate([B, -B], axis=1), jnp.concatenate([b, -b], axis=1), rho, kappa, Simplex(), tol
-    )
-    return eqx.tree_at(lambda a: a.v, both, both.v[:, :k] - both.v[:, k:])
+def _blur(x: Params, center: Params) -> Array:
+    """What rounding may have done to x - center: center is the result of a few operations itself."""
+    eps = jnp.finfo(dtype_of(x)).eps
+    return 2 * eps * (optax.tree.norm(x) + optax.tree.norm(center))
 
 
 def quadratic_of(problem: AbstractProblem) -> Quadratic:
@@ -181,11 +191,15 @@ def dual_form(problem: AbstractProblem) -> tuple[AbstractSupport, Any]:
 
 
 class Subsolution(eqx.Module):
-    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`, `iterations`, `status`."""
+    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`, `iterations`, `status`.
+
+    The gap is absolute; `relative_gap` is the gap over the size of F at the start, the sum of its terms without signs.
+    """
 
     w: Params
     value: float = eqx.field(static=True)
     gap: float = eqx.field(static=True)
+    relative_gap: float = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
     status: Status = eqx.field(static=True)
 
@@ -193,23 +207,31 @@ class Subsolution(eqx.Module):
 def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10) -> Subsolution:
     """argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
 
-    Converged means gap <= tol max(1, |F(w)|); the gap is absolute and bounds value - minimum. `tol` is raised to
-    100 eps where it is below. The value includes the proximal term and the ridge.
+    The gap bounds value - minimum, for the `w` that is returned, rounding included. Status "converged" means that it is
+    at most tol times the size of F(w), the sum of its terms without signs; "almost" that only the bound of rounding is
+    above that: this arithmetic cannot tell more. `tol` is raised to 100 eps where it is below. The value includes the
+    proximal term and the ridge.
     """
     kappa = number(kappa, "kappa", low=0.0, open=True)
     solver = Subsolver(number(tol, "tol", low=0.0, open=True))
     solver.check(problem)
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
-    answer = _solve(solver, problem.bind(rest), at, kappa)
-    reached = bool(answer.converged)
-    unreached = Status.budget if int(answer.iterations) >= solver.max_iterations else Status.stalled
-    status = Status.converged if reached else unreached
-    return Subsolution(
-        eqx.combine(answer.w, rest), float(answer.value), float(answer.gap), int(answer.iterations), status
-    )
+    answer, target = _solve(solver, problem.bind(rest), at, kappa)
+    gap, error = float(answer.gap), float(answer.error)
+    if gap <= float(target):
+        status = Status.converged
+    elif gap - error <= float(target):
+        status = Status.almost
+    elif int(answer.iterations) >= solver.max_iterations:
+        status = Status.budget
+    else:
+        status = Status.stalled
+    relative = gap / max(float(answer.scale), float(target))
+    return Subsolution(eqx.combine(answer.w, rest), float(answer.value), gap, relative, int(answer.iterations), status)
 
 
 @eqx.filter_jit
-def _solve(solver: Subsolver, problem: AbstractProblem, w: Params, kappa: Array) -> Answer:
-    return solver.solve(problem.linearize(w).regularize(kappa, w), w)
+def _solve(solver: Subsolver, problem: AbstractProblem, w: Params, kappa: Array) -> tuple[Answer, Array]:
+    answer = solver.solve(problem.linearize(w).regularize(kappa, w), w)
+    return answer, solver.target(answer.scale)
