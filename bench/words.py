@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from proxlin.data.sequences import Words, words_there
+from proxlin.data.sequences import Words, words_origin
 from proxlin.experiments.engines import prepare
 from proxlin.experiments.intervals import interval
 from proxlin.search import Grid, Search, search_all
@@ -86,18 +86,18 @@ def our_errors(asked: Sequence[dict], settings: int) -> list[tuple[float, float]
     return found
 
 
-def asked_of(direction: str, model: str, folds: int, data: str) -> list[dict]:
-    base: dict[str, Any] = {"data": data, "direction": direction, "method": METHOD, "words": 0, "test": 0}
+def asked_of(direction: str, model: str, folds: int, content: str) -> list[dict]:
+    base: dict[str, Any] = {"content": content, "direction": direction, "method": METHOD, "words": 0, "test": 0}
     base |= {"width": 128, "top": 10, "passes": PASSES[direction], "model": model}
     return [{**base, "seed": fold} for fold in range(folds)]
 
 
-def compare(direction: str, folds: int, settings: int, data: str) -> list[dict]:
-    found = {model: our_errors(asked_of(direction, model, folds, data), settings) for model in MODELS}
+def compare(direction: str, folds: int, settings: int, content: str) -> list[dict]:
+    found = {model: our_errors(asked_of(direction, model, folds, content), settings) for model in MODELS}
     if find_spec("pycrfsuite") is None:
         print("  pycrfsuite: not installed, no row", flush=True)
     else:
-        found["crfsuite"] = crf_errors(asked_of(direction, "chain", folds, data))
+        found["crfsuite"] = crf_errors(asked_of(direction, "chain", folds, content))
     rows = []
     for name, each in found.items():
         errors = 100 * np.array([error for error, _ in each])
@@ -143,11 +143,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args(argv)
     prepare()
-    data, rows = words_there(), []
+    origin, rows = words_origin(), []
     for direction in PASSES:
         if arguments.direction in (None, direction):
-            print(f"{data}: train on {direction}, test on the others", flush=True)
-            rows += compare(direction, arguments.folds, arguments.settings, data)
+            print(f"{origin.label}: train on {direction}, test on the others", flush=True)
+            found = compare(direction, arguments.folds, arguments.settings, origin.content)
+            rows += [{"data": origin.label, **row} for row in found]
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -128,9 +128,7 @@ def report(
         records = store.finished()
         page = report.write(folder, records, store.cases())
     if as_json:
-        asked = ("experiment", "profile", "seed")
-        verdicts = [{name: record[name] for name in asked} | each for record in records for each in record["verdicts"]]
-        print(json.dumps({"report": str(page), "verdicts": verdicts}, indent=1))
+        print(json.dumps({"report": str(page), "verdicts": report.verdicts(records)}, indent=1))
     elif not quiet:
         print(f"Report: {page}")
     return 0

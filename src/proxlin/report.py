@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import __version__
 from .errors import require
-from .experiments.base import CLAIMS, Point, Table
+from .experiments.base import CAVEATS, CLAIMS, Point, Row, Table
 from .experiments.store import write_file
 
 if TYPE_CHECKING:
@@ -30,10 +30,12 @@ def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
     for record in records:
         for kind in ("tables", "timings"):
             for name, table in record[kind].items():
-                write_file(out / kind / f"{record['experiment']}-{name}.csv", csv_bytes(table))
+                write_file(out / kind / f"{record['experiment']}-{name}.csv", csv_bytes(_with_origin(record, table)))
         for name, formats in record["figures"].items():
             for suffix, content in formats.items():
                 write_file(out / "figures" / f"{record['experiment']}-{name}.{suffix}", base64.b64decode(content))
+    if judged := verdicts(records):
+        write_file(out / "tables" / "verdicts.csv", csv_bytes(judged))
     write_file(out / "timings" / "runs.csv", csv_bytes([_run_row(record) for record in records]))
     if cases:
         write_file(out / "cases.parquet", parquet_bytes(cases))
@@ -41,12 +43,23 @@ def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
     return out / PAGE
 
 
+def verdicts(records: Sequence[Mapping]) -> list[Row]:
+    """Every verdict of the records as a row: the claim, the verdict and what it rests on."""
+    return [
+        {**verdict, "experiment": record["experiment"], "seed": record["seed"]}
+        for record in records
+        for verdict in record["verdicts"]
+    ]
+
+
 def page(records: Sequence[dict], cases: Sequence[dict] = ()) -> str:
     """The report as one HTML text that needs no other file."""
     work = Counter({record["experiment"]: 0.0 for record in records})
     for case in cases:
         work[case["experiment"]] += case["run_seconds"]
-    return render("reproduce.html", records=records, claims=CLAIMS, work=work)
+    return render(
+        "reproduce.html", records=records, claims=CLAIMS, caveats=CAVEATS, verdicts=verdicts(records), work=work
+    )
 
 
 def render(template: str, **values: object) -> str:
@@ -130,6 +143,12 @@ def figure_files(figure: "Figure") -> dict[str, bytes]:
     return contents
 
 
+def stamp(figure: "Figure", text: str) -> None:
+    """Write a caveat below a figure, so that it stays with the figure wherever that is shown."""
+    if text:
+        figure.text(0.5, 0.0, text, ha="center", va="top", fontsize=6)
+
+
 def placed(figure: "Figure", points: Sequence[Point]) -> list[tuple[int, float, float, str]]:
     """The points that can be seen, as (panel, x, y, text), x and y in 0..1 across the panel: no layout moves them."""
     seen = []
@@ -158,6 +177,12 @@ def cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(cell, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _with_origin(record: Mapping, table: Table) -> list[Row]:
+    """The rows of a table with the profile and the data they come from; a column `data` of their own stays."""
+    origin = {"profile": record["profile"], "data": ", ".join(each["name"] for each in record["data"])}
+    return [{**row, **{name: value for name, value in origin.items() if name not in row}} for row in table]
 
 
 def _run_row(record: Mapping) -> dict:

@@ -11,14 +11,15 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import __version__, report
-from .experiments.base import Context, Drawing, Experiment, Result
+from .data.origin import Origin
+from .experiments.base import CAVEATS, Context, Drawing, Experiment, Result, labels
 from .experiments.engines import Engine
 from .experiments.store import Store, open_store
 from .experiments.sweep import Bar, Sweep
@@ -33,10 +34,15 @@ class Request:
     out: Path
     quiet: bool = False
 
-    def of(self, experiment: Experiment) -> dict[str, object]:
+    def data(self, experiment: Experiment) -> Sequence[Origin]:
+        """The data that an experiment would use now."""
+        return () if experiment.data is None else experiment.data(experiment.config(self.profile))
+
+    def of(self, experiment: Experiment, data: Sequence[Origin]) -> dict[str, object]:
         """What has to be the same for results to be shared."""
         config = dict(experiment.config(self.profile))
-        return {"profile": self.profile, "seed": self.seed, "config": config, "version": __version__}
+        asked: dict[str, object] = {"profile": self.profile, "seed": self.seed, "config": config}
+        return asked | {"data": {each.label: each.content for each in data}, "version": __version__}
 
 
 def reproduce(
@@ -45,38 +51,57 @@ def reproduce(
     """Run what is not in the store yet; returns the path of the report."""
     experiments = list(experiments)
     with open_store(request.out) as store, closing(engine):
-        done = {experiment.name: store.begin(experiment.name, request.of(experiment)) for experiment in experiments}
+        data = {each.name: request.data(each) for each in experiments}
+        done = {each.name: store.begin(each.name, request.of(each, data[each.name])) for each in experiments}
         for experiment in experiments:
             if done[experiment.name]:
                 say(f"{experiment.name}: kept from an earlier run.")
             else:
                 say(f"{experiment.name}: {experiment.title}.")
-                store.finish(experiment.name, _run(experiment, request, say, store, engine, workers))
+                found = _run(experiment, data[experiment.name], request, say, store, engine, workers)
+                store.finish(experiment.name, found)
+                for each in found["verdicts"]:
+                    say(f"  {each['claim']}: {each['verdict']} ({each['profile']} profile; data: {each['data']})")
             report.write(request.out, store.finished(), store.cases())
         return request.out / report.PAGE
 
 
 def _run(
-    experiment: Experiment, request: Request, say: Callable[[str], None], store: Store, engine: Engine, workers: int
+    experiment: Experiment,
+    data: Sequence[Origin],
+    request: Request,
+    say: Callable[[str], None],
+    store: Store,
+    engine: Engine,
+    workers: int,
 ) -> dict:
     """Everything about one finished run that the files and the page need, as JSON."""
     config, about = experiment.config(request.profile), _machine()
     indented = lambda text: say(f"  {text}")
+    stand_ins = [f"{each.label}: {each.source}." for each in data if each.stands_in]
+    for text in stand_ins:
+        indented(text)
     started, clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
     plan = None if experiment.plan is None else experiment.plan(config, request.seed)
     with Bar(plan, indented, sys.stdout.isatty() and not request.quiet) as bar:
         sweep = Sweep(experiment.name, store, engine, bar, about)
-        result = experiment.run(Context(request.profile, config, request.seed, str(request.out), indented, sweep))
+        context = Context(request.profile, config, request.seed, str(request.out), indented, sweep, data)
+        result = experiment.run(context)
     seconds = time.perf_counter() - clock
     asked = {"experiment": experiment.name, "title": experiment.title, "profile": request.profile}
     asked |= {"seed": request.seed, "config": dict(config)}
     run = {"started": started, "seconds": seconds, "workers": workers if plan else 1, **about}
-    return {**asked, **_found(result), "run": run}
+    return {**asked, **_found(result, request.profile, data), "warnings": [*stand_ins, *result.warnings], "run": run}
 
 
-def _found(result: Result) -> dict:
+def _found(result: Result, profile: str, data: Sequence[Origin]) -> dict:
     drawings = {name: x if isinstance(x, Drawing) else Drawing(x) for name, x in result.figures.items()}
+    stand_ins = [each for each in data if each.stands_in]
+    caveats = [CAVEATS.get(profile, ""), f"data: {labels(data)}" if stand_ins else ""]
+    for each in drawings.values():
+        report.stamp(each.figure, "; ".join(filter(None, caveats)))
     return {
+        "data": [{"name": each.label, "kind": each.kind, "source": each.source} for each in data],
         "tables": {name: [dict(row) for row in table] for name, table in result.tables.items()},
         "timings": {name: [dict(row) for row in table] for name, table in result.timings.items()},
         "figures": {name: _encoded(report.figure_files(each.figure)) for name, each in drawings.items()},
@@ -84,9 +109,8 @@ def _found(result: Result) -> dict:
             name: {"group": each.group, "label": each.label, "points": report.placed(each.figure, each.points)}
             for name, each in drawings.items()
         },
-        "verdicts": [asdict(verdict) for verdict in result.verdicts],
+        "verdicts": [verdict.published(profile, data) for verdict in result.verdicts],
         "notes": list(result.notes),
-        "warnings": list(result.warnings),
     }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from proxlin.data.origin import Origin
 from proxlin.experiments.base import Context, Drawing, Experiment, Point, Result, Verdict
 from proxlin.experiments.curves import Curve, draw
 from proxlin.experiments.engines import Local
@@ -55,7 +56,8 @@ def browser(require):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    experiment = Experiment("zebra", "A page", ("C1",), run, {"quick": {"sizes": [1, 2]}})
+    data = Origin("stripes", "synthetic", EVIL, "synthetic")
+    experiment = Experiment("zebra", "A page", ("C1",), run, {"quick": {"sizes": [1, 2]}}, data=lambda config: (data,))
     request = Request("quick", 0, tmp_path_factory.mktemp("page"), quiet=True)
     return reproduce([experiment], request, lambda text: None, Local(1), 1).resolve()
 
@@ -160,6 +162,13 @@ def test_text_from_data_is_text(visit):
     assert EVIL in page.locator("table", has_text="loss").last.inner_text()
     assert page.locator("main script:not([type='application/json'])").count() == 0
     assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_verdict_on_a_stand_in_is_none_and_a_quick_profile_is_named(visit):
+    page = visit()
+    expect(page.locator("td.verdict")).to_have_text("not judged (synthetic)")
+    expect(page.locator("main")).to_contain_text("stripes (synthetic)")
+    expect(page.locator(".warning", has_text="a smoke test of the code").first).to_be_visible()
 
 
 def test_dark_and_light(visit):

@@ -16,13 +16,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_writes_everything_and_goes_on_where_it_was(cli, tmp_path):
     code, out, err = cli("reproduce", "aardvark", "--out", tmp_path)
     assert (code, err) == (0, "") and "at work" in out and f"Report: {tmp_path}/report.html" in out
+    assert "C1: undecided (quick profile; data: toys)" in out
     assert set(contents(tmp_path)) == {
         *(".lock", "results.sqlite", "report.html", "tables/aardvark-curve.csv", "timings/runs.csv"),
+        "tables/verdicts.csv",
         *(f"figures/aardvark-curve.{suffix}" for suffix in ("svg", "png", "pdf")),
     }
     assert (tmp_path / "tables/aardvark-curve.csv").read_text().splitlines()[:2] == [
-        "step,value,who",
-        """0,1.0,"<script>alert('x')</script> & ""quotes""\"""",
+        "step,value,who,profile,data",
+        '0,1.0,"<script>alert(\'x\')</script> & ""quotes""",quick,toys',
     ]
     code, out, _ = cli("reproduce", "aardvark", "--out", tmp_path)
     assert code == 0 and "kept from an earlier run" in out and "at work" not in out

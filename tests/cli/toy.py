@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from proxlin.data.origin import generated
 from proxlin.experiments.base import Context, Drawing, Experiment, Point, Result, Verdict, register
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
@@ -23,4 +24,6 @@ def run(context: Context) -> Result:
     )
 
 
-register(Experiment("aardvark", "A toy", ("C1",), run, {"quick": {"steps": 3}, "paper": {"steps": 5}}))
+CONFIGS = {"quick": {"steps": 3}, "paper": {"steps": 5}}
+DATA = generated("toys", f"made up: {EVIL}")
+register(Experiment("aardvark", "A toy", ("C1",), run, CONFIGS, data=lambda config: (DATA,)))

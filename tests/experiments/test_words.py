@@ -32,16 +32,13 @@ def test_synthetic_words_have_letters_that_follow_each_other():
 
 
 def test_it_is_said_when_the_words_are_synthetic(tmp_path, monkeypatch):
-    said = []
-    assert s.words_there(said.append) == s.SYNTHETIC and "synthetic" in said[0]
-    with pytest.raises(UserError, match="there are no words ocr_letters"):
-        s.words_named(s.REAL)
+    assert s.words_origin().label == "ocr_letters (synthetic)" and s.FILE in s.words_origin().source
     monkeypatch.setenv("PROXLIN_DATA", str(tmp_path))
     (tmp_path / "sequences").mkdir()
     (tmp_path / s.FILE).write_bytes(b"no archive")
-    assert s.words_there(said.append) == s.REAL and len(said) == 1
+    assert s.words_origin().label == "ocr_letters"
     with pytest.raises(UserError, match="no .npz archive"):
-        s.words_named(s.REAL)
+        s.words_of(s.words_origin().content)
 
 
 def test_training_and_test_words_are_of_other_folds():
@@ -54,7 +51,7 @@ def test_training_and_test_words_are_of_other_folds():
 def test_a_case_reads_better_than_chance():
     config = parse(Config, TINY)
     setting = {"step": 1e-2, "ridge": 1.0, "stop": 4.0}
-    found = refit(case_of(("one", "chain", "sgd-averaged"), config, "synthetic", setting, 0, "refit").settings)
+    found = refit(case_of(("one", "chain", "sgd-averaged"), config, s.words_origin(), setting, 0, "refit").settings)
     assert found["letters"] == found["curve_letters"][-1] < 0.75 < found["curve_letters"][0]
     assert found["words"] >= found["letters"] and found["curve_passes"][-1] == 4
 
@@ -71,10 +68,11 @@ def made_up(cases):
 
 
 def test_the_study():
-    said = []
-    result = run(Context("quick", TINY, 0, "", said.append, made_up))
+    result = run(Context("quick", TINY, 0, "", print, made_up, [s.words_origin()]))
     assert len(result.tables["errors"]) == 7 and len(result.tables["differences"]) == 5
-    assert any("synthetic" in text for text in said) and result.warnings == said
+    assert any("synthetic words" in note for note in result.notes)
+    titles = [axes.get_title() for axes in result.figures["curves-passes"].figure.axes]
+    assert all(title.endswith("; ocr_letters (synthetic)") for title in titles)
     assert all(-0.11 < row["difference"] < -0.09 for row in result.tables["differences"][:4])
     assert [len(result.figures[f"curves-{axis}"].figure.axes) for axis in ("passes", "seconds")] == [2, 2]
     assert len(result.tables["curves"]) == len(result.timings["curves"]) > 0

@@ -285,7 +285,11 @@ RECORD = {
     "timings": {"two": [{"seconds": 1.5}]},
     "figures": {"f": {"svg": SVG, "png": SVG}},
     "drawings": {"f": {"group": "", "label": "", "points": [[0, 0.5, 0.5, "here"]]}},
-    "verdicts": [{"claim": "C1", "verdict": "reproduced", "number": "1", "interval": "0 to 2"}],
+    "data": [{"name": "toys", "kind": "generated", "source": "carved"}],
+    "verdicts": [
+        {"claim": "C1", "verdict": "reproduced", "profile": "quick", "data": "toys"}
+        | {"number": "1", "interval": "0 to 2", "rule": "Holds if it is above 0."}
+    ],
     "notes": ["A note."],
     "warnings": [],
     "run": {"started": "now", "seconds": 1.0, "workers": 1},

@@ -5,7 +5,7 @@ shape, and says which. `parts` are what an experiment needs: train, validation a
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..inners import SparseRows
 from . import cache
 from .libsvm import Table, read
+from .origin import SYNTHETIC, Origin
 
 SPARSE = 12  # longest rows of at most 1/12 of the columns stay sparse: 300 columns cross between 12 and 28 entries
 DENSE_BYTES = 2**31  # a dense array above this is not made
@@ -63,13 +64,20 @@ TESTS = {"ijcnn1": "ijcnn1.t"}  # data sets that come with a test set of their o
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows x, an array or `SparseRows`, with labels y = -1 or +1; `source` says where they come from."""
+    """Rows x, an array or `SparseRows`, with labels y = -1 or +1; `source` says where they come from.
+
+    `content` is the checksum of their file, or "synthetic".
+    """
 
     name: str
     x: Any
     y: np.ndarray
     source: str
-    synthetic: bool
+    content: str
+
+    @property
+    def synthetic(self) -> bool:
+        return self.content == SYNTHETIC
 
     def __len__(self) -> int:
         return len(self.y)
@@ -91,6 +99,7 @@ class Parts:
     train: Labelled
     validation: Labelled
     test: Labelled
+    origin: Origin
 
 
 def load(name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64) -> Labelled:
@@ -103,7 +112,7 @@ def load(name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64) 
     else:
         say(f"{name}: no file of it in PROXLIN_DATA or the cache, so synthetic data of its shape is used.")
         return synthetic(name, dtype)
-    return labelled(name, table, origin(name, sha256), dtype)
+    return labelled(name, table, origin(name, sha256), dtype, sha256)
 
 
 def parts(
@@ -116,19 +125,46 @@ def parts(
 ) -> Parts:
     """Shares of the rows by a seeded permutation; a set with a test set of its own keeps all of its rows to train."""
     data = load(name, say, dtype)
+    contents = {name: data.content}
     order = np.random.default_rng(seed).permutation(len(data))
     if name in TESTS:
         held = load(TESTS[name], say, dtype)
-        if held.synthetic != data.synthetic:
-            missing = TESTS[name] if held.synthetic else name
-            raise UserError(
-                f"{missing} is missing beside the other part of {name}: proxlin data get {missing} --from FILE."
-            )
+        contents[held.name] = held.content
     else:
         count = round(test * len(data))
         held, order = data[np.sort(order[:count])], order[count:]
     count = round(validation * len(order))
-    return Parts(data[np.sort(order[count:])], data[np.sort(order[:count])], held)
+    return Parts(data[np.sort(order[count:])], data[np.sort(order[:count])], held, _origin(name, contents))
+
+
+def origin_of(name: str) -> Origin:
+    """Where the rows of `parts(name)` come from, its test set included."""
+    return _origin(name, {each: _content(each) for each in (name, TESTS.get(name)) if each is not None})
+
+
+def _content(name: str) -> str:
+    """The checksum of the file that `load` would take, or "synthetic"."""
+    if (found := cached(name)) is not None:
+        return found[1]
+    return SYNTHETIC if in_data_folder(name) is None else known(name).sha256
+
+
+def _origin(name: str, contents: Mapping[str, str]) -> Origin:
+    """The origin of a data set from the contents of its files."""
+    missing = [each for each, content in contents.items() if content == SYNTHETIC]
+    if missing and len(missing) < len(contents):
+        raise UserError(
+            f"{missing[0]} is missing beside the other part of {name}: proxlin data get {missing[0]} --from FILE."
+        )
+    if missing:
+        source = (
+            f"synthetic data of its shape, because neither PROXLIN_DATA nor the cache has a file of it "
+            f"(proxlin data get {name} --from FILE)"
+        )
+        return Origin(name, "synthetic", source, SYNTHETIC)
+    usual = all(content == known(each).sha256 for each, content in contents.items())
+    source = " and ".join(origin(each, content) for each, content in contents.items())
+    return Origin(name, "file" if usual else "another file", source, " ".join(contents.values()))
 
 
 def known(name: str) -> Source:
@@ -137,12 +173,12 @@ def known(name: str) -> Source:
     return SOURCES[name]
 
 
-def labelled(name: str, table: Table, source: str, dtype: Any = np.float64) -> Labelled:
+def labelled(name: str, table: Table, source: str, dtype: Any = np.float64, content: str = "") -> Labelled:
     """Dense or sparse, whichever is faster; what would be too large an array stays sparse."""
     longest = int(np.diff(table.starts).max(initial=0))
     dense = longest * SPARSE > table.width and len(table) * table.width * np.dtype(dtype).itemsize <= DENSE_BYTES
     x = table.dense(dtype) if dense else table.sparse(dtype)
-    return Labelled(name, x, table.labels.astype(dtype), source, False)
+    return Labelled(name, x, table.labels.astype(dtype), source, content)
 
 
 # ------------------------------------------------------------------------------------------------------- real files
@@ -238,4 +274,4 @@ def synthetic(name: str, dtype: Any = np.float64) -> Labelled:
     score = x @ plane
     score += 0.5 * score.std() * rng.normal(size=source.rows)
     y = np.where(score > np.quantile(score, 1 - source.positive), 1.0, -1.0)
-    return Labelled(name, x.astype(dtype), y.astype(dtype), f"synthetic, of the shape of {name}", True)
+    return Labelled(name, x.astype(dtype), y.astype(dtype), f"synthetic, of the shape of {name}", SYNTHETIC)

@@ -4,7 +4,7 @@
 
 The file is an .npz with, for all letters of all words one after the other, `pixels` (letters, 16), the packed bits of
 16 x 8 binary images, and `labels` (letters,), 0 to 25 for a to z; for each word `word_lengths` and `folds`.
-`words_named` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
+`words_origin` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,13 +24,14 @@ from ..metrics import label_error, outputs, together
 from ..networks import MLP
 from ..oracles import Chains
 from ..types import Key, Params
-from .cache import data_folder
+from .cache import data_folder, sha256
+from .origin import SYNTHETIC, Origin
 
 LETTERS = 26
 SHAPE = (16, 8)  # of an image
 PARTS = ("pixels", "labels", "word_lengths", "folds")
 FILE = "sequences/ocr_letters.npz"  # below PROXLIN_DATA
-REAL, SYNTHETIC = "ocr_letters", "synthetic"
+NAME = "ocr_letters"
 
 
 @dataclass(frozen=True)
@@ -156,22 +157,27 @@ def load_words(path: str | Path) -> Words:
     return Words(images, padded, lengths.astype(int), folds.astype(int))
 
 
-def words_there(say: Callable[[str], Any] = print) -> str:
-    """The name of the words to use: the real ones where PROXLIN_DATA has them, else `say` is told and they are made."""
+def words_origin() -> Origin:
+    """Where the words to use come from: the file in PROXLIN_DATA, else they are made up."""
     folder = data_folder()
-    if folder is not None and (folder / FILE).exists():
-        return REAL
-    say(f"words: there is no {FILE} in PROXLIN_DATA, so synthetic words are used, which say little about real ones.")
-    return SYNTHETIC
+    if folder is not None and (folder / FILE).is_file():
+        return Origin(NAME, "file", Path(FILE).name, sha256(folder / FILE))
+    source = f"synthetic words, which say little about real ones, because PROXLIN_DATA has no {FILE}"
+    return Origin(NAME, "synthetic", source, SYNTHETIC)
 
 
-def words_named(name: str) -> Words:
-    """The words of a name that `words_there` gave."""
-    if name == SYNTHETIC:
+def words_of(content: str) -> Words:
+    """The words of the content that `words_origin` named; those of another file are refused."""
+    if content == SYNTHETIC:
         return synthetic_words()
+    found = words_origin()
+    if found.content != content:
+        raise UserError(
+            f"the words asked for have the SHA-256 {content}, but here PROXLIN_DATA has "
+            f"{'no ' + FILE if found.stands_in else f'a file with {found.content}'}; give every worker the same files."
+        )
     folder = data_folder()
-    if name != REAL or folder is None:
-        raise UserError(f"there are no words {name}; take {SYNTHETIC}, or {REAL} with PROXLIN_DATA set.")
+    assert folder is not None
     return load_words(folder / FILE)
 
 

@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ..data.origin import Origin
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("quick", "paper")
+# What a reader must know before the verdicts of a profile.
+CAVEATS = {"quick": "quick profile: a smoke test of the code, not evidence about the paper"}
 
 # The claims of the paper, each to be judged by our own runs.
 CLAIMS = {
@@ -36,17 +40,39 @@ Table = Sequence[Row]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one claim, with the number it rests on and that number's interval."""
+    """The judgement of one claim by a rule, with the number it rests on and that number's interval."""
 
     claim: str
     verdict: Literal["reproduced", "not reproduced", "undecided"]
     number: str
     interval: str
+    rule: str = ""
 
     def __post_init__(self):
         allowed = get_args(Verdict.__annotations__["verdict"])
         if self.verdict not in allowed:
             raise ValueError(f"the verdict on {self.claim} is {self.verdict!r}; take one of {', '.join(allowed)}.")
+
+    def published(self, profile: str, data: Sequence[Origin]) -> dict[str, str]:
+        """The verdict with what it rests on, as page, tables and JSON show it.
+
+        Data that stand in for others judge no claim about those: "not judged (synthetic)". The number stays.
+        """
+        stand_ins = dict.fromkeys(each.kind for each in data if each.stands_in)
+        return {
+            "claim": self.claim,
+            "verdict": f"not judged ({', '.join(stand_ins)})" if stand_ins else self.verdict,
+            "profile": profile,
+            "data": labels(data),
+            "number": self.number,
+            "interval": self.interval,
+            "rule": self.rule,
+        }
+
+
+def labels(data: Sequence[Origin]) -> str:
+    """The data of a study in a few words: "ijcnn1 (synthetic), covtype (synthetic)"."""
+    return ", ".join(each.label for each in data)
 
 
 @dataclass(frozen=True)
@@ -80,6 +106,7 @@ def no_sweep(cases: Sequence[Case]) -> list[dict]:
 class Context:
     """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)` returns their results.
 
+    `data` are those that `Experiment.data` named, so that a file which appears later does not change them.
     `sweep` runs what the folder does not have yet, on as many processes as the user gave; a search calls it again and
     again, each time with the cases that the results so far ask for.
     """
@@ -90,6 +117,7 @@ class Context:
     out: str
     say: Callable[[str], None] = print
     sweep: Callable[[Sequence[Case]], list[dict]] = no_sweep
+    data: Sequence[Origin] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +164,7 @@ class Experiment:
     """`run(context)` under a name; `configs` holds the settings of each profile, which are part of the result's key.
 
     An experiment that sweeps says by `plan(config, seed)` what it will run, and by `check(config)`, which raises a
-    UserError, what a config may hold.
+    UserError, what a config may hold. `data(config)` are the data that it would use; one that judges claims names them.
     """
 
     name: str
@@ -146,9 +174,12 @@ class Experiment:
     configs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     plan: Callable[[Mapping[str, object], int], Plan] | None = None
     check: Callable[[Mapping[str, object]], object] | None = None
+    data: Callable[[Mapping[str, object]], Sequence[Origin]] | None = None
 
     def __post_init__(self):
         _check_name(self.name)
+        if self.claims and self.data is None:
+            raise ValueError(f"{self.name} judges {', '.join(self.claims)}, so it has to say on which data.")
 
     def config(self, profile: str) -> Mapping[str, object]:
         return self.configs.get(profile, {})

@@ -41,13 +41,18 @@ def measure(problem: LossOfMean, w: jax.Array, batch: int, seed: int) -> dict[st
     return {"bias": mean, "low": low, "high": high}
 
 
+RULE = (
+    "Holds if with the smallest batch the interval is above 0 on every data set; fails if every interval reaches 0 and "
+    f"ends below {SMALL:.0%}."
+)
+
+
 def verdict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
-    """C9 holds if with the smallest batch the interval is above 0 on every data set; it fails if every interval
-    reaches 0 and ends below `SMALL`."""
+    """The verdict on C9 by its RULE."""
     mine = [row for row in rows if row["batch"] == min(BATCHES)]
     seen, none = [row["low"] > ROUNDING for row in mine], [row["high"] < SMALL for row in mine]
     judged = "reproduced" if all(seen) else "not reproduced" if not any(seen) and all(none) else "undecided"
     numbers = ", ".join(f"{row['data']} {100 * row['bias']:.3g} %" for row in mine)
     ranges = ", ".join(f"[{100 * row['low']:.3g}, {100 * row['high']:.3g}] %" for row in mine)
     number = f"bias of the subgradient at the start, batch {min(BATCHES)}, in lengths of the gradient: {numbers}"
-    return Verdict("C9", judged, number, f"95 % {ranges}")
+    return Verdict("C9", judged, number, f"95 % {ranges}", RULE)

@@ -72,7 +72,7 @@ def margins(cells: list[Row], noise: str, window: str) -> list[tuple[float, floa
 
 
 def verdict_window(cells: list[Row]) -> Verdict:
-    """Not reproduced if in some cell the coverage is below 1 - delta with confidence 1 - 0.05 / cells."""
+    """The verdict on the window of the appendix."""
     found = margins(cells, "gaussian", "paper")
     failed = sum(high < 0 for _, _, high in found)
     worst = min(found)
@@ -82,4 +82,5 @@ def verdict_window(cells: list[Row]) -> Verdict:
         f"the window of the appendix, {len(found)} cells (n, k, delta) with k >= 4 log(2n/delta): the least coverage "
         f"minus (1 - delta) is {worst[0]:+.4f}, and {failed} cells are below 0",
         f"Clopper-Pearson, 95 % over all cells: [{worst[1]:+.4f}, {worst[2]:+.4f}]",
+        "Fails if in some cell the coverage is below 1 - delta with confidence 1 - 0.05 / cells; else holds.",
     )

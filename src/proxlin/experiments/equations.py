@@ -7,7 +7,7 @@ All settings are tuned on a validation part of the training set, the test set is
 every phi, JVP and VJP: a Jacobian of four rows costs 5/2 passes, a gradient one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -18,6 +18,8 @@ import numpy as np
 
 from ..data import classification
 from ..data.equations import equations
+from ..data.origin import Origin
+from ..errors import UserError
 from ..inners import SparseRows
 from ..outers import L1, L2, Huber
 from ..problem import LossOfMean
@@ -41,6 +43,11 @@ GRIDS: dict[str, dict[str, Lattice | Choice]] = {
     "pli": {"kappa": _KAPPA, "batch": _BATCH},
     "pli-sarah": {"kappa": _KAPPA, "batch": _BATCH},
     "pli-svrg": {"kappa": _KAPPA, "batch": _BATCH},
+}
+RULES = {
+    "C7": "Holds if PL wins on every data set; fails if GD wins on one. A win is beyond the tie band and the seeds.",
+    "C8": "Holds if PLI ties with SGD on every data set, which is below the tie band or within the seeds; fails if "
+    "there is a winner on every data set.",
 }
 LABELS = {"gd": "GD", "pl": "PL", "sgd": "SGD", "pli": "PLI", "pli-sarah": "PLI, SARAH", "pli-svrg": "PLI, SVRG"}
 
@@ -81,8 +88,8 @@ def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) ->
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One case: the curves of a run, and the losses at its best checkpoint on the validation set."""
-    name, seed = settings["data"], settings["seed"]
-    problem, validation, test = problems_of(name, settings["rows"], seed, settings["outer"])
+    seed = settings["seed"]
+    problem, validation, test = asked_problems(settings)
     solver = solver_of(settings["method"], settings, len(problem), settings["passes"])
     w = start_of(problem)
     metrics = {"validation": validation.value, "test": test.value}
@@ -113,13 +120,23 @@ def start_of(problem: LossOfMean) -> jax.Array:
 
 def biased(settings: Mapping[str, Any]) -> dict[str, float]:
     """One case: the bias of the mini-batch subgradient at the start."""
-    problem = problems_of(settings["data"], settings["rows"], settings["seed"], settings["outer"])[0]
+    problem = asked_problems(settings)[0]
     return bias.measure(problem, start_of(problem), settings["batch"], settings["seed"])
 
 
+def asked_problems(settings: Mapping[str, Any]) -> tuple[LossOfMean, LossOfMean, LossOfMean]:
+    return problems_of(*(settings[name] for name in ("data", "content", "rows", "seed", "outer")))
+
+
 @lru_cache(maxsize=2)
-def problems_of(name: str, rows: int, seed: int, outer: str) -> tuple[LossOfMean, LossOfMean, LossOfMean]:
+def problems_of(name: str, content: str, rows: int, seed: int, outer: str) -> tuple[LossOfMean, LossOfMean, LossOfMean]:
+    """The problems of the training, validation and test rows, from the data of this `content` and no other."""
     parts = classification.parts(name, seed, say=lambda text: None)
+    if parts.origin.content != content:
+        raise UserError(
+            f"{name} was {content} when the sweep was begun, but here it is {parts.origin.content}; give every worker "
+            "the same PROXLIN_DATA, or begin again with another --out."
+        )
     rng = np.random.default_rng(seed)
     chosen = [
         part[rng.permutation(len(part))[:rows]] if rows and part is not parts.test else part
@@ -129,37 +146,43 @@ def problems_of(name: str, rows: int, seed: int, outer: str) -> tuple[LossOfMean
     return made[0], made[1], made[2]
 
 
-def case_of(name: str, method: str, config: Config, setting: Setting, seed: int) -> Case:
-    asked = {"data": name, "method": method, "rows": config.rows, "passes": config.passes, "outer": config.outer}
-    source = classification.known(name)
+def case_of(origin: Origin, method: str, config: Config, setting: Setting, seed: int) -> Case:
+    asked = {"data": origin.name, "content": origin.content, "method": method}
+    asked |= {"rows": config.rows, "passes": config.passes, "outer": config.outer}
+    source = classification.known(origin.name)
     size = min(config.rows or source.rows, source.rows) * source.columns
     work = 0.1 + 3e-9 * size * config.passes + 2e-9 * config.passes * source.rows * source.columns  # measured, 2 cores
-    group = f"{name} {method} {setting.get('batch', '')}"
+    group = f"{origin.name} {method} {setting.get('batch', '')}"
     return Case(TASK, {**asked, "seed": seed, **setting}, work, group)
 
 
-def bias_cases(config: Config, seed: int) -> list[Case]:
-    asked = {"rows": config.rows, "outer": config.outer, "seed": seed}
-    return [
-        Case(BIAS, {"data": name, "batch": batch, **asked}, 1.0 + 1e-3 * batch, f"{name} bias")
-        for name in config.data
-        for batch in bias.BATCHES
-    ]
+def bias_case(origin: Origin, batch: int, config: Config, seed: int) -> Case:
+    asked = {"data": origin.name, "content": origin.content, "batch": batch}
+    asked |= {"rows": config.rows, "outer": config.outer, "seed": seed}
+    return Case(BIAS, asked, 1.0 + 1e-3 * batch, f"{origin.name} bias")
 
 
-def entries_of(config: Config) -> list[Entry]:
+def origins_of(config: Mapping[str, object]) -> list[Origin]:
+    """Where the data sets of a config come from."""
+    return [classification.origin_of(name) for name in parse(Config, config).data]
+
+
+def entries_of(config: Config, data: Sequence[Origin]) -> list[Entry]:
     return [
-        Entry((name, method), Grid(axes, config.settings), partial(case_of, name, method, config), config.seeds)
-        for name in config.data
+        Entry(
+            (origin.label, method), Grid(axes, config.settings), partial(case_of, origin, method, config), config.seeds
+        )
+        for origin in data
         for method, axes in GRIDS.items()
     ]
 
 
 def plan(config: Mapping[str, object], seed: int) -> Plan:
     settings = parse(Config, config)
-    entries = entries_of(settings)
+    data = origins_of(config)
+    entries = entries_of(settings, data)
     finalists = settings.finalists
-    extra = bias_cases(settings, seed * 1000)
+    extra = [bias_case(origin, batch, settings, seed * 1000) for origin in data for batch in bias.BATCHES]
     work = work_of(entries, finalists) + sum(case.work for case in extra)
     return Plan(bracket_of(entries, seed * 1000), cases_of(entries, finalists) + len(extra), work)
 
@@ -185,7 +208,7 @@ def loss_rows(config: Config, found: Found) -> list[Row]:
 def duel_rows(config: Config, found: Found) -> list[dict[str, Any]]:
     """PL against GD, and PLI against SGD: the test loss of Gauss-Newton over that of the gradient method, less 1."""
     rows = []
-    for name in config.data:
+    for name in dict.fromkeys(name for name, _ in found):
         for one, two in (("gd", "pl"), ("sgd", "pli"), ("sgd", "pli-sarah"), ("sgd", "pli-svrg")):
             mean, low, high, winner = compare(found[name, one].losses(), found[name, two].losses(), config.tie)
             rows.append(
@@ -196,8 +219,7 @@ def duel_rows(config: Config, found: Found) -> list[dict[str, Any]]:
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[Verdict]:
-    """C7 holds if PL wins on every data set, and fails if GD wins on one. C8 holds if PLI ties with SGD on every data
-    set (below the tie band, or within the seeds), and fails if one of them wins on every data set."""
+    """The verdicts on C7 and C8 by their RULES, from the rows of the duels."""
     batch = [row for row in rows if row["gauss_newton"] == "PL"]
     mini = [row for row in rows if row["gauss_newton"] == "PLI"]
     winners = {row["winner"] for row in batch}
@@ -205,8 +227,8 @@ def verdicts(rows: list[dict[str, Any]]) -> list[Verdict]:
     winners = {row["winner"] for row in mini}
     c8 = "reproduced" if winners == {"tie"} else "undecided" if "tie" in winners else "not reproduced"
     return [
-        Verdict("C7", c7, _numbers(batch, "PL", "GD"), _intervals(batch)),
-        Verdict("C8", c8, _numbers(mini, "PLI", "SGD"), _intervals(mini)),
+        Verdict("C7", c7, _numbers(batch, "PL", "GD"), _intervals(batch), RULES["C7"]),
+        Verdict("C8", c8, _numbers(mini, "PLI", "SGD"), _intervals(mini), RULES["C8"]),
     ]
 
 
@@ -235,15 +257,14 @@ def _stack(each: Tuned, column: str) -> np.ndarray:
 
 def run(context: Context) -> Result:
     config = parse(Config, context.config)
-    warnings: list[str] = []
-    for name in config.data:
-        classification.parts(name, 0, say=warnings.append)
-    found = tune(entries_of(config), context, config.finalists)
+    for origin in context.data:
+        classification.parts(origin.name, 0, say=lambda text: None)  # a file is parsed here once, not by every worker
+    found = tune(entries_of(config, context.data), context, config.finalists)
     rows = duel_rows(config, found)
-    cases = bias_cases(config, first_seed(context))
+    asked = [(origin, batch) for origin in context.data for batch in bias.BATCHES]
+    measured = context.sweep([bias_case(origin, batch, config, first_seed(context)) for origin, batch in asked])
     biases = [
-        {"data": case.settings["data"], "batch": case.settings["batch"], **each}
-        for case, each in zip(cases, context.sweep(cases), strict=True)
+        {"data": origin.label, "batch": batch, **each} for (origin, batch), each in zip(asked, measured, strict=True)
     ]
     tables: dict[str, Any] = {"losses": loss_rows(config, found), "duels": rows, "bias": biases}
     tables["curves"] = curve_rows(found)
@@ -255,7 +276,7 @@ def run(context: Context) -> Result:
     if config.rows:
         notes.append(f"This profile trains on at most {config.rows} rows of each data set.")
     figures, timings = draw("curves", curves_of(config, found)), {"curves": curve_rows(found, "seconds", "seconds")}
-    return Result(tables, figures, [*verdicts(rows), bias.verdict(biases)], notes, warnings, timings)
+    return Result(tables, figures, [*verdicts(rows), bias.verdict(biases)], notes, timings=timings)
 
 
 def curve_rows(found: Found, column: str = "test", name: str = "test_loss") -> list[Row]:
@@ -275,5 +296,6 @@ register(
         shipped("fig5"),
         plan,
         lambda config: parse(Config, config),
+        origins_of,
     )
 )

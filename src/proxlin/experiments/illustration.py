@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..data.origin import generated
 from ..inners import as_inner
 from ..outers import L1, Max
 from ..problem import MeanOfLosses
@@ -18,6 +19,7 @@ from .base import Context, Experiment, Result, Verdict, register
 from .style import BLUE, GREY, ORANGE, PALE, WIDTH, styled
 
 ONE = np.zeros((1, 1))  # a problem of one sample that carries no data
+RULE = "Holds if the interval of the ratio is below 1; fails if it is above 1."
 CONFIGS = {"quick": {"anchors": 400, "steps": 30}, "paper": {"anchors": 4000, "steps": 60}}
 
 
@@ -62,7 +64,7 @@ def run(context: Context) -> Result:
     return Result(
         tables,
         {"models": draw(one, two, at, step.w, paths)},
-        [Verdict("C1", verdict, number, f"95 % bootstrap [{low:.3f}, {high:.3f}]")],
+        [Verdict("C1", verdict, number, f"95 % bootstrap [{low:.3f}, {high:.3f}]", RULE)],
         [
             f"The step from w_t = 0.5 with kappa = 1 ends at {float(step.w[0]):.5f} (0.93762 in the paper's figure).",
             "The paper's caption swaps left and right; the panels here are those of its text.",
@@ -132,4 +134,7 @@ def draw(one: MeanOfLosses, two: MeanOfLosses, at: jax.Array, after: jax.Array, 
     return figure
 
 
-register(Experiment("fig1", "Figure 1: the model behind prox-linear", ("C1",), run, CONFIGS))
+DATA = generated("two functions", "formulas: the one that the paper draws, and a nonsmooth Rosenbrock function")
+register(
+    Experiment("fig1", "Figure 1: the model behind prox-linear", ("C1",), run, CONFIGS, data=lambda config: (DATA,))
+)

@@ -139,7 +139,7 @@ def _judged(part: Row, parts: list[Row]) -> bool:
 
 
 def _verdict_part(part: Row, delta: float) -> Verdict:
-    """Reproduced if the share of runs as stated is at least 1 - delta with 95 % confidence, not reproduced if below."""
+    """The verdict on one part of the proposition, for one problem and one radius."""
     low, high = float(part["low"] or 0), float(part["high"] or 0)
     verdict = "reproduced" if low >= 1 - delta else "not reproduced" if high < 1 - delta else "undecided"
     side = "F(w_j) < F(wbar) above" if part["part"] == "a" else f"F(w_j) > F(wbar) within a factor {NEAR:g} below"
@@ -150,6 +150,7 @@ def _verdict_part(part: Row, delta: float) -> Verdict:
         f"part ({part['part']}), {part['problem']}, n = {part['n']}, k = {part['k']}, {radius}: {side} the "
         f"{part['window']} window in {part['as stated']} of {part['runs']} runs ({1 - delta:.0%} promised)",
         f"95 % Clopper-Pearson [{low:.3f}, {high:.3f}]",
+        "Holds if the share of runs as stated is at least 1 - delta with 95 % confidence; fails if it is below.",
     )
 
 

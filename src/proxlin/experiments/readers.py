@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..data.sequences import ChainScores, Words, word_metrics, words_named
+from ..data.sequences import ChainScores, Words, word_metrics, words_of
 from ..inners import augmented_scores
 from ..outers import StructuredHinge
 from ..problem import MeanOfLosses
@@ -74,23 +74,23 @@ class LetterError(eqx.Module):
 
 
 @lru_cache(maxsize=4)
-def parts_of(data: str, direction: str, fold: int, test: int) -> tuple[Words, Words]:
+def parts_of(content: str, direction: str, fold: int, test: int) -> tuple[Words, Words]:
     """The words to train on and those to test on (at most `test`; 0: all), in an order of the fold's own.
 
     Direction "one": train on the fold and test on the nine others; "nine": the other way round.
     """
-    every, rng = _words(data), np.random.default_rng([fold, 10])
+    every, rng = _words(content), np.random.default_rng([fold, 10])
     one, nine = every.of([fold]), every.of(set(range(FOLDS)) - {fold})
     train, unseen = (one, nine) if direction == "one" else (nine, one)
     mixed = lambda part: part[rng.permutation(len(part))]
     return mixed(train), mixed(unseen)[: test or None]
 
 
-_words = lru_cache(maxsize=1)(words_named)
+_words = lru_cache(maxsize=1)(words_of)
 
 
 def asked_parts(settings: Mapping[str, Any]) -> tuple[Words, Words]:
-    return parts_of(settings["data"], settings["direction"], settings["seed"] % FOLDS, settings["test"])
+    return parts_of(settings["content"], settings["direction"], settings["seed"] % FOLDS, settings["test"])
 
 
 def model_of(settings: Mapping[str, Any], words: Words) -> ChainScores:

@@ -11,6 +11,7 @@ from typing import Any
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 CELL = (str, int, float, bool)
 SUFFIXES = {"svg", "png", "pdf"}
+VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -29,8 +30,10 @@ def finished_record(text: Any) -> dict[str, Any]:
         _demand(">" in decoded["svg"].decode().partition("<svg")[2])
     for name, drawing in record.get("drawings", {}).items():
         _demand(name in record["figures"] and _drawing(**drawing))
+    for each in record["data"]:
+        _demand(all(isinstance(each[name], str) for name in ("name", "kind", "source")))
     for verdict in record["verdicts"]:
-        _demand(all(isinstance(verdict[name], str) for name in ("claim", "verdict", "number", "interval")))
+        _demand(verdict.keys() == VERDICT and all(isinstance(text, str) for text in verdict.values()))
     _demand(all(isinstance(text, str) for kind in ("notes", "warnings") for text in record[kind]))
     _demand(_number(record["run"]["seconds"]))
     return record

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.origin import generated
 from ..data.regression import NOISES
 from ..networks import activation_named
 from ..search import Grid, Setting
@@ -28,6 +29,13 @@ from .tuning import Entry, Tuned, bracket_of, cases_of, compare, first_seed, tun
 
 TASK = "proxlin.experiments.students:train"
 HIGH, LOW = 1e5, 1e2  # what the claims call high and low SNR: noise below a tenth of, and above, the signal
+RULES = {
+    "C4": "Holds if the gain of SGD (geometric mean over all cells) is above 0 beyond the seeds, and larger at high "
+    "than at low SNR; fails if the gain is below 0 beyond the seeds.",
+    "C5": "Holds if the gain over the cells of low SNR is within the tie band beyond the seeds; fails if it is outside "
+    "of it beyond the seeds.",
+}
+DATA = generated("teacher networks", "drawn by the seed, as the paper draws its own")
 
 Found = Mapping[tuple[Arena, str], Tuned]
 
@@ -204,12 +212,7 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
 
 
 def verdicts(config: Config, found: Found, rows: list[dict[str, Any]]) -> list[Verdict]:
-    """The rules, fixed before the run.
-
-    C4 holds if the gain of SGD (geometric mean over all cells) is above 0 beyond the seeds, and larger at high than at
-    low SNR; it fails if the gain is below 0 beyond the seeds. C5 holds if the gain over the cells of low SNR is within
-    the tie band beyond the seeds, and fails if it is outside of it beyond the seeds.
-    """
+    """The verdicts on C4 and C5 by their RULES, which were fixed before the run."""
     logs = {arena: np.log(found[arena, "pli"].losses() / found[arena, "sgd"].losses()) for arena in cells_of(config)}
 
     def over(low: float, high: float) -> tuple[float, float, float]:
@@ -224,12 +227,19 @@ def verdicts(config: Config, found: Found, rows: list[dict[str, Any]]) -> list[V
     what = "test loss of PLI over SGD"
     overall = f"{what} {_percent(every[0])} overall, {_percent(high[0])} at SNR >= {HIGH:g}; {count}"
     return [
-        Verdict("C4", _judge(holds, fails), overall, f"95 % {_range(every)}; at SNR >= {HIGH:g} {_range(high)}"),
+        Verdict(
+            "C4",
+            _judge(holds, fails),
+            overall,
+            f"95 % {_range(every)}; at SNR >= {HIGH:g} {_range(high)}",
+            RULES["C4"],
+        ),
         Verdict(
             "C5",
             _judge(inside, outside),
             f"{what} {_percent(low[0])} at SNR <= {LOW:g}",
             f"95 % {_range(low)}; tie band {config.tie:.0%}",
+            RULES["C5"],
         ),
     ]
 
@@ -282,5 +292,6 @@ register(
         shipped("fig2"),
         plan,
         lambda config: parse(Config, config),
+        lambda config: (DATA,),
     )
 )

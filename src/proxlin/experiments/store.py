@@ -3,7 +3,7 @@
     key of a case = sha256(task, settings, version)
 
 A row is written in one transaction, so that an interruption keeps everything finished and nothing half-finished. A
-folder belongs to one request for each experiment: another profile, seed, config or version is refused, not mixed in.
+folder belongs to one request for each experiment: another profile, seed, config, version or other data are refused.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from ..errors import UserError
 from .records import DAMAGED, case_row, finished_record, mapping
 
 FILE = "results.sqlite"
-FORMAT = 2  # of the database, in its user_version
+FORMAT = 3  # of the database, in its user_version
 
 _SCHEMA = """
 CREATE TABLE experiments (
     name    TEXT PRIMARY KEY,
-    request TEXT NOT NULL,     -- JSON: profile, seed, config, version
+    request TEXT NOT NULL,     -- JSON: profile, seed, config, data, version
     payload TEXT               -- JSON of the finished result, NULL until then
 );
 CREATE TABLE cases (
@@ -107,9 +107,13 @@ class Store:
 
 def _difference(found: dict, asked: dict) -> str:
     """What differs, in words: "profile (quick, not paper)", or "config"."""
-    known = ("version", "profile", "seed", "config")
+    known = ("version", "profile", "seed", "config", "data")
     name = next((name for name in known if found.get(name) != asked.get(name)), "config")
-    return name if name == "config" else f"{name} ({found.get(name)}, not {asked.get(name)})"
+    if name == "config":
+        return name
+    if name == "data":
+        return f"set of data than {', '.join(asked[name])}"
+    return f"{name} ({found.get(name)}, not {asked.get(name)})"
 
 
 @contextmanager

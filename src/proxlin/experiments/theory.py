@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
+from ..data.origin import generated
 from ..theory import binomial_interval
 from . import noise, theory_paths
 from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
@@ -96,7 +97,7 @@ def run(context: Context) -> Result:
 
 
 def _verdict(rows: list[Row]) -> Verdict:
-    """Reproduced if no path breaks a bound that has the constant of its own kappa; not reproduced otherwise."""
+    """The verdict on the bounds, each with the constant of its own kappa."""
     broken = sum(int(row["bounds broken"] or 0) > 0 for row in rows)
     low, high = binomial_interval(broken, len(rows))
     steps = sum(int(row["steps"] or 0) for row in rows)
@@ -106,6 +107,7 @@ def _verdict(rows: list[Row]) -> Verdict:
         f"with the constant of its own kappa (n^1.5 for L l / sqrt n, n^2 for L l): {broken} of {len(rows)} paths, "
         f"{steps} steps in all, break a bound",
         f"95 % Clopper-Pearson for the share of paths [{low:.3g}, {high:.3g}]",
+        "Holds if no path breaks a bound that has the constant of its own kappa; else fails.",
     )
 
 
@@ -122,6 +124,7 @@ def _verdict_as_printed(row: Row) -> Verdict:
         f"as printed (kappa = L l with the radius of n^1.5), on one map with n = {row['n']}: F_next / F = {share:.6f} "
         "at the radius, where at most 0.5 is promised",
         f"certified [{share - error:.6f}, {share + error:.6f}]",
+        "Fails if one certified step ends above its bound.",
     )
 
 
@@ -141,6 +144,7 @@ def _notes(rows: list[Row], singular: list[Row], equal: list[Row]) -> list[str]:
     ]
 
 
+DATA = generated("random maps and networks", "drawn by the seed: sine maps of known constants, and networks")
 register(
     Experiment(
         "prop1",
@@ -150,6 +154,7 @@ register(
         shipped("prop1"),
         plan,
         partial(parse, Config),
+        lambda config: (DATA,),
     )
 )
 register(
@@ -161,5 +166,6 @@ register(
         shipped("prop2"),
         noise.plan,
         partial(parse, noise.Config),
+        lambda config: (DATA,),
     )
 )

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.sequences import SYNTHETIC, words_there
+from ..data.origin import Origin
+from ..data.sequences import words_origin
 from ..search import Grid, Setting
 from .base import Case, Context, Experiment, Plan, Result, Row, register
 from .config import parse, shipped
@@ -66,10 +67,11 @@ class Config:
             raise ValueError(f"folds has to be 2 to {FOLDS}: a difference needs an interval.")
 
 
-def case_of(label: Label, config: Config, data: str, setting: Setting, seed: int, task: str = "train") -> Case:
+def case_of(label: Label, config: Config, data: Origin, setting: Setting, seed: int, task: str = "train") -> Case:
     direction, model, method = label
     passes = config.passes[config.directions.index(direction)]
-    asked: dict[str, Any] = {"data": data, "direction": direction, "model": model, "method": method, "seed": seed}
+    asked: dict[str, Any] = {"data": data.name, "content": data.content, "direction": direction}
+    asked |= {"model": model, "method": method, "seed": seed}
     asked |= {name: getattr(config, name) for name in ("words", "test", "width", "top")} | {"passes": passes}
     count = min(config.words or 6500, 650 if direction == "one" else 6500)
     read = min(config.test or 6500, 6500) if task == "refit" else count / 5
@@ -84,7 +86,7 @@ def labels_of(config: Config) -> list[Label]:
     return labels + [(config.directions[0], "chain", method) for method in config.methods if method != BASE]
 
 
-def entries_of(config: Config, data: str) -> list[Entry]:
+def entries_of(config: Config, data: Origin) -> list[Entry]:
     return [
         Entry(label, Grid(GRIDS[label[2]], config.settings), partial(case_of, label, config, data), config.folds)
         for label in labels_of(config)
@@ -93,13 +95,14 @@ def entries_of(config: Config, data: str) -> list[Entry]:
 
 def plan(config: Mapping[str, object], seed: int) -> Plan:
     settings = parse(Config, config)
-    entries, last = entries_of(settings, words_there(lambda text: None)), settings.finalists
-    refits = [case_of(label, settings, "", {}, 0, "refit").work for label in labels_of(settings)]
+    data, last = words_origin(), settings.finalists
+    entries = entries_of(settings, data)
+    refits = [case_of(label, settings, data, {}, 0, "refit").work for label in labels_of(settings)]
     count = cases_of(entries, last) + settings.folds * len(refits)
     return Plan(bracket_of(entries, seed * 1000), count, work_of(entries, last) + settings.folds * sum(refits))
 
 
-def refits(config: Config, data: str, found: Mapping[Label, Tuned], context: Context) -> dict[Label, list[dict]]:
+def refits(config: Config, data: Origin, found: Mapping[Label, Tuned], context: Context) -> dict[Label, list[dict]]:
     """Each chosen setting, on all the training words of each fold, stopped where the words held back said."""
     asked = [
         (
@@ -152,47 +155,43 @@ def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
     return rows
 
 
-def curves_of(read: Read) -> list[Curve]:
+def curves_of(read: Read, data: Origin) -> list[Curve]:
     """Letter errors on the test words, in per cent, from the first pass on: before it every letter is read as one."""
+    whose = f"; {data.label}" if data.stands_in else ""
     curves = []
     for axis in ("passes", "seconds"):
         for (direction, model, method), runs in read.items():
             length = min(len(run["curve_passes"]) for run in runs)
             first = int(np.argmax(np.asarray(runs[0]["curve_passes"][:length]) >= 1))
             x, y = (np.asarray([run[f"curve_{name}"][first:length] for run in runs]) for name in (axis, "letters"))
-            curves.append(Curve(DIRECTIONS[direction], f"{MODELS[model]}; {METHODS[method]}", x, 100 * y, axis))
+            curves.append(Curve(DIRECTIONS[direction] + whose, f"{MODELS[model]}; {METHODS[method]}", x, 100 * y, axis))
     return curves
 
 
 def run(context: Context) -> Result:
     config = parse(Config, context.config)
-    warnings: list[str] = []
-    data = words_there(warnings.append)
-    for text in warnings:
-        context.say(text)
+    (data,) = context.data
     found = tune(entries_of(config, data), context, config.finalists)
     read = refits(config, data, found, context)
     differences = difference_rows(config, read)
-    curves = curves_of(read)
+    curves = curves_of(read, data)
     tables = {"errors": error_rows(found, read), "differences": differences, "curves": rows(curves, "passes")}
     return Result(
         tables,
         draw("curves", curves, "wrong letters in test words, %", False, None, True),
-        (),
-        notes_of(config, data, differences),
-        warnings,
-        {"curves": rows(curves, "seconds")},
+        notes=notes_of(config, data, differences),
+        timings={"curves": rows(curves, "seconds")},
     )
 
 
-def notes_of(config: Config, data: str, differences: list[dict[str, Any]]) -> list[str]:
+def notes_of(config: Config, data: Origin, differences: list[dict[str, Any]]) -> list[str]:
     points = lambda row: f"{100 * row['difference']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
     notes = [
         f"{row['direction'].capitalize()}: wrong letters of ({row['this']}) less those of ({row['less']}): "
         f"{points(row)}, 95 % over folds."
         for row in differences
     ]
-    which = "synthetic words" if data == SYNTHETIC else "the handwritten words of Kassel and Taskar"
+    which = "synthetic words" if data.stands_in else "the handwritten words of Kassel and Taskar"
     notes.append(
         f"{config.settings} settings each on {which}, chosen on a fifth of the training words of the first fold; then "
         f"all training words, {config.folds} folds. Bands are the range of the folds. One XLA thread."
@@ -205,5 +204,14 @@ def notes_of(config: Config, data: str, differences: list[dict[str, Any]]) -> li
 
 
 register(
-    Experiment("words", "Handwritten words: chains of letters", (), run, shipped("words"), plan, partial(parse, Config))
+    Experiment(
+        "words",
+        "Handwritten words: chains of letters",
+        (),
+        run,
+        shipped("words"),
+        plan,
+        partial(parse, Config),
+        lambda config: (words_origin(),),
+    )
 )
