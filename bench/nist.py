@@ -5,7 +5,7 @@
     l1, huber  the same models with L1 and with Huber (delta 1.345 certified standard deviations): who ends lower,
                against DNLP + IPOPT of cvxpy
 
-The files are those of PROXLIN_DATA/nist. At most 2000 evaluations and 5 s for a fit; tolerances at round-off (1e-15;
+The files are those of tests/data/nist. At most 2000 evaluations and 5 s for a fit; tolerances at round-off (1e-15;
 optimistix rtol 1e-10; ours has none). Digits are the log relative error of the worst parameter; parameters with the
 same curve are the same. The time of a fit is that of the whole call, compiled before; ratios are medians and
 quartiles over the fits that both solved.
@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-
-from proxlin.data.cache import data_folder
 
 from .harness import Row, count, installed, missing, run_as_command
 from .nist_fits import (
@@ -215,13 +213,8 @@ def objective(r: Regression, b: np.ndarray, delta: float | None) -> float:
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    folder = data_folder()
-    if folder is None or not (folder / "nist").is_dir():
-        for name in (*PEERS, IPOPT):
-            yield missing("the 27 regressions", name) | {"note": "PROXLIN_DATA has no nist"}
-        return
     wanted = arguments.problems or MODELS
-    regressions = [r for r in read_all(folder / "nist") if r.name in wanted]
+    regressions = [r for r in read_all() if r.name in wanted]
     for name in ("squares", "l1", "huber"):
         if arguments.part not in (None, name):
             continue

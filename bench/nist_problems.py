@@ -32,6 +32,9 @@ class Regression:
         return MODELS[self.name](m, b, *x)
 
 
+FOLDER = Path(__file__).parents[1] / "tests" / "data" / "nist"
+
+
 def read(path: Path) -> Regression:
     """A .dat file: the lines `b1 = start1 start2 certified deviation`, the sum of squares, and what follows `Data:`."""
     text = path.read_text(encoding="ascii")
@@ -49,8 +52,8 @@ def read(path: Path) -> Regression:
     return Regression(path.stem, table[:, 1:], y, (first, second), certified, float(squares[1]))
 
 
-def read_all(folder: Path) -> list[Regression]:
-    return [read(folder / f"{name}.dat") for name in sorted(MODELS)]
+def read_all() -> list[Regression]:
+    return [read(FOLDER / f"{name}.dat") for name in sorted(MODELS)]
 
 
 def digits(name: str, b: np.ndarray, certified: np.ndarray) -> float:

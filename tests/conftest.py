@@ -1,6 +1,6 @@
-"""Fixtures for real data, which is not part of the repository.
+"""Fixtures for what a machine may lack: real data that cannot ship with the tests, a browser, an optional package.
 
-PROXLIN_DATA is the directory that holds it. Without it such a test is skipped, or fails if PROXLIN_STRICT is set.
+A test that needs it is skipped with a reason that names it and where to get it, or fails if PROXLIN_STRICT is set.
 """
 
 import os
@@ -17,25 +17,33 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+# The real data files that tests read, and where to get them.
+SOURCES = {
+    "libsvm/ijcnn1.bz2": "from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
+    "libsvm/ijcnn1.t.bz2": "from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
+    "libsvm/covtype.libsvm.binary.bz2": "from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
+    "sequences/ocr_letters.npz": "from https://ai.stanford.edu/~btaskar/ocr, packed as data/sequences.py says",
+    "tables/rf1.arff": "from the multi-target data of Mulan, https://mulan.sourceforge.net/datasets-mtr.html",
+    "tiles/tileset_forest_water.png": "with the other forest sheets from https://github.com/Andrettin/Wyrmsun (CC0)",
+}
+
+
 @pytest.fixture(scope="session")
 def data_file():
-    """`data_file("nist/Misra1a.dat")` is the path of a real data file."""
+    """`data_file("libsvm/ijcnn1.bz2")` is the path of a real data file, one of SOURCES."""
 
     def find(name: str) -> Path:
-        folder = os.environ.get("PROXLIN_DATA")
-        if not folder:
-            missing(f"PROXLIN_DATA is not set, so there is no {name}")
-        path = Path(folder) / name
-        if not path.exists():
-            missing(f"PROXLIN_DATA has no {name}")
-        return path
+        source, folder = SOURCES[name], os.environ.get("PROXLIN_DATA")
+        if not folder or not (Path(folder) / name).exists():
+            missing(f"needs {name} below the folder that PROXLIN_DATA names; get it {source}")
+        return Path(folder) / name
 
     return find
 
 
 @pytest.fixture(scope="session")
 def require():
-    """`require(chromium is not None, "chromium is not installed")` skips, or fails under PROXLIN_STRICT."""
+    """`require(path is not None, "needs chromium: apt install chromium")` skips, or fails under PROXLIN_STRICT."""
 
     def check(condition: object, reason: str) -> None:
         if not condition:

@@ -92,7 +92,7 @@ def test_the_benchopt_export_says_what_benchopt_asks(path):
         assert solver.name() == path.stem
 
 
-@pytest.mark.skipif(find_spec("benchopt") is None, reason="benchopt is not installed")
+@pytest.mark.skipif(find_spec("benchopt") is None, reason="needs benchopt: pip install benchopt")
 def test_benchopt_reads_the_export():
     from benchopt.benchmark import Benchmark
 

@@ -46,7 +46,7 @@ def run(context: Context) -> Result:
 @pytest.fixture(scope="module")
 def browser(require):
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    require(path is not None, "chromium is not installed")
+    require(path is not None, f"needs a browser on PATH, one of {', '.join(BROWSERS)}: apt install chromium")
     with sync_playwright() as playwright:
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=path, args=sandbox)

@@ -111,7 +111,7 @@ def test_ctrl_c_keeps_what_is_finished(start, sweep, undisturbed, tmp_path):
 
 
 def test_dask_gives_the_same_bytes_also_when_a_worker_is_killed(sweep, require, undisturbed, tmp_path, monkeypatch):
-    require(find_spec("distributed"), "distributed is not installed")
+    require(find_spec("distributed"), "needs distributed: pip install 'proxlin[cluster]'")
     monkeypatch.setenv("TOY_KILL_ONCE", str(tmp_path / "killed"))
     code, _, err = sweep(tmp_path / "out", "--workers", 2, "--engine", "dask")
     assert code == 0, err

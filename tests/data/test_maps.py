@@ -119,7 +119,7 @@ def test_wrong_use_of_the_generator(wrong, sentence):
 
 
 def save(path, array):
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'proxlin[experiments]'")
     image.fromarray(np.asarray(array, np.uint8)).save(path)
 
 
@@ -132,6 +132,19 @@ def test_single_tiles_are_laid(tmp_path):
     expected = 60.0 * (3 - maps.rewards)
     assert np.all((np.abs(means - expected) <= 0.25 * expected) | ((maps.rewards == 0) & (means > 150)))
     assert "directory" in maps.note
+
+
+def test_the_plain_tiles_of_a_sheet_are_read(tmp_path):
+    """Every tile of a made-up sheet has a colour of its own, which says where a tile was read."""
+    colour = lambda sheet, row, col: np.array([60 * sheet + 50, 20 * row, 20 * col])
+    sheets = dict.fromkeys(sheet for sheet, _ in terrain.SHEETS.values())
+    for number, sheet in enumerate(sheets):
+        tiles = np.array([[colour(number, row, col) for col in range(7)] for row in range(2)])
+        save(tmp_path / f"tileset_{sheet}.png", tiles.repeat(terrain.SIDE, axis=0).repeat(terrain.SIDE, axis=1))
+    found = terrain.read_tiles(tmp_path, 8)
+    for name, (sheet, places) in terrain.SHEETS.items():
+        expected = [colour(list(sheets).index(sheet), *place) for place in places]
+        np.testing.assert_array_equal(found[name], np.array(expected)[:, None, None] * np.ones((1, 8, 8, 1)))
 
 
 def test_the_wyrmsun_sheets(data_file):

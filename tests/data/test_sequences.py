@@ -135,9 +135,20 @@ def test_the_real_words(data_file):
     assert set(np.unique(words.pixels)) == {0, 1}
 
 
-def test_a_chain_beats_its_letters_on_real_words(data_file):
+def made_up_file(path):
+    """A file of synthetic words in the format of the real one."""
+    words = s.synthetic_words(3000)
+    inside = np.arange(words.labels.shape[1])[None] < words.lengths[:, None]
+    pixels = np.packbits(words.pixels[inside], axis=1)
+    np.savez(path, pixels=pixels, labels=words.labels[inside], word_lengths=words.lengths, folds=words.folds)
+    return path
+
+
+@pytest.mark.parametrize("which", ["made up", "real"])
+def test_a_chain_beats_its_letters(which, data_file, tmp_path):
     """A few passes of SGD on a few words: pairwise weights help on unseen words."""
-    words = s.load_words(data_file("sequences/ocr_letters.npz"))
+    real = which == "real"
+    words = s.load_words(data_file("sequences/ocr_letters.npz") if real else made_up_file(tmp_path / "words.npz"))
     words = words[words.lengths <= 5]
     trim = lambda part: s.Words(part.pixels[:, :5], part.labels[:, :5], part.lengths, part.folds)
     train, test = trim(words.of([0])), trim(words.of([1]))

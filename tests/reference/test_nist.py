@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from bench.nist_problems import MODELS, digits, read, same_curve
+from bench.nist_problems import FOLDER, MODELS, digits, read, same_curve
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_certified_sum_of_squares(name, data_file):
+def test_certified_sum_of_squares(name):
     """To 9 digits; the 11 certified digits of b leave 4e-21 of Lanczos1, where b as it is has 1.4e-25."""
-    r = read(data_file(f"nist/{name}.dat"))
+    r = read(FOLDER / f"{name}.dat")
     u = r.model(np, r.certified, r.x.T) - r.y
     np.testing.assert_allclose(u @ u, r.squares, rtol=1e-9, atol=1e-20)
     assert all(start.shape == r.certified.shape and not np.allclose(start, r.certified) for start in r.starts)
 
 
 @pytest.mark.parametrize("name", ["Eckerle4", "Gauss3", "Lanczos3", "MGH17", "ENSO"])
-def test_the_same_curve_has_all_digits(name, data_file):
-    r = read(data_file(f"nist/{name}.dat"))
+def test_the_same_curve_has_all_digits(name):
+    r = read(FOLDER / f"{name}.dat")
     same = same_curve(name, r.certified)
     assert len(same) == {"Eckerle4": 2, "Gauss3": 8, "Lanczos3": 6, "MGH17": 2, "ENSO": 2}[name]
     for b in same:
