@@ -144,9 +144,8 @@ def figure_files(figure: "Figure") -> dict[str, bytes]:
 
 
 def stamp(figure: "Figure", text: str) -> None:
-    """Write a caveat below a figure, so that it stays with the figure wherever that is shown."""
-    if text:
-        figure.text(0.5, 0.0, text, ha="center", va="top", fontsize=6)
+    """Write a caveat above a figure, so that it stays with the figure wherever that is shown."""
+    figure.text(0.5, 1.0, text, ha="center", va="bottom", fontsize=6)  # not below, where legends move to the edge
 
 
 def placed(figure: "Figure", points: Sequence[Point]) -> list[tuple[int, float, float, str]]:

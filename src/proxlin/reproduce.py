@@ -96,10 +96,11 @@ def _run(
 
 def _found(result: Result, profile: str, data: Sequence[Origin]) -> dict:
     drawings = {name: x if isinstance(x, Drawing) else Drawing(x) for name, x in result.figures.items()}
-    stand_ins = [each for each in data if each.stands_in]
-    caveats = [CAVEATS.get(profile, ""), f"data: {labels(data)}" if stand_ins else ""]
-    for each in drawings.values():
-        report.stamp(each.figure, "; ".join(filter(None, caveats)))
+    caveats = [CAVEATS[profile]] if profile in CAVEATS else []
+    if any(each.stands_in for each in data):
+        caveats.append(f"data: {labels(data)}")
+    for each in drawings.values() if caveats else ():
+        report.stamp(each.figure, "; ".join(caveats))
     return {
         "data": [{"name": each.label, "kind": each.kind, "source": each.source} for each in data],
         "tables": {name: [dict(row) for row in table] for name, table in result.tables.items()},

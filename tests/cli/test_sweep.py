@@ -44,7 +44,8 @@ def sweep(cli):
 def undisturbed(tmp_path_factory):
     """The tables of a run that nothing disturbed, on one worker."""
     out = tmp_path_factory.mktemp("undisturbed")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PROXLIN_EXPERIMENTS": "toy_sweep"}
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "PROXLIN_EXPERIMENTS": "toy_sweep"}
     command = [sys.executable, "-m", "proxlin.cli", *ASKED, str(out), "--workers", "1"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return tables(out)

@@ -102,7 +102,7 @@ def test_a_stand_in_judges_no_claim_in_any_output(nothing, capsys, monkeypatch):
         assert {row["data"] for row in table(path)} == {f"{name} (synthetic)" for name in NAMES}, path
         assert {row["profile"] for row in table(path)} == {"paper"}, path
     svg = (out / "figures/fig5-curves-passes.svg").read_text()
-    assert svg.count("ijcnn1 (synthetic)") == 2  # the title of its panel, and the line below all panels
+    assert svg.count("ijcnn1 (synthetic)") == 2  # the title of its panel, and the line above all panels
 
     assert any("kept from an earlier run" in text for text in run(out, "paper"))
     monkeypatch.setenv("PROXLIN_DATA", str(nothing / "data"))
