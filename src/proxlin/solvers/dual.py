@@ -221,7 +221,7 @@ def _hybrid(p: _Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
 def minimize_dense(
     B: Array, b: Array, rho: Array, kappa: Array, cone: AbstractCone, tol: Array, v0: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """(d, v, iterations) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol (absolute), from v0 (n, k) if it helps.
+    """Return (d, v, iterations) for dense B (n, k, d), b (n, k), rho (n,), to gap <= tol, from v0 (n, k) if it helps.
 
     The method is chosen by shapes alone: V = R^k a linear solve; one ball the secular equation; a few bounds
     pivoting; otherwise ADMM and an interior point, in d x d if d < nk / 2. The best certified pair is returned,

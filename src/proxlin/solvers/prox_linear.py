@@ -55,7 +55,7 @@ class ProxLinearFixed(AbstractSolver):
 
 
 class AdaptiveState(eqx.Module):
-    """The iterate, F there and at the first one, kappa, the count of steps, and what curved steps need (None: never)."""
+    """The iterate, F there and at the first one, kappa, the count of steps, and the memory of curved steps, if any."""
 
     w: Params
     value: Array

@@ -43,8 +43,8 @@ def minimize(
 
     The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
     kappa |w+ - w| is at most tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when
-    no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the solution's, and the
-    result is that of an uninterrupted run.
+    no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the
+    solution's, and the result is that of an uninterrupted run.
     """
     _check_budgets(passes, steps, tol)
     w = check_parameters(w, problem.data)
