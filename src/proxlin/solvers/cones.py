@@ -290,7 +290,7 @@ class Simplex(AbstractCone):
 class CrossPolytope(AbstractCone):
     """V = {sum_j |v_j| <= 1}, f(z) = max_j |z_j| when rho = 0.
 
-    v = p - q with p, q >= 0 and sum_j p_j + q_j = 1. The multipliers a of p and b of q have z = (b - a) / 2, and the sum
+    v = p - q with p, q >= 0 and sum_j p_j + q_j = 1. The multipliers a of p and b of q have z = (b - a) / 2, where
     a_j + b_j is the same for all j of a block. The interior point carries y = (a, b, p, q), each strictly above 0.
     """
 
