@@ -13,7 +13,7 @@ ROOT = Path(proxlin.__file__).parent
 
 # A module may import from its own layer and from those before it.
 LAYERS = (
-    ("types", "cost", "results", "errors", "archives", "checks", "sharding", "chunks"),
+    ("arguments", "types", "cost", "results", "errors", "archives", "checks", "sharding", "chunks"),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),

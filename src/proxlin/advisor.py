@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from .arguments import check_seed, described, real, whole
 from .checks import check_parameters
 from .contest import FINALISTS, SIDES, Champion, Fold, Method, Plan, best_of, folds_of, methods_of, race, run
+from .inners import check_function
 from .outers import L2
 from .problem import AbstractProblem, MeanOfLosses
 from .search import Grid
@@ -114,7 +116,7 @@ def advise(
     it where `settings` is given: then no clock is read. `say` gets a line now and then.
     """
     start, tell = time.monotonic(), say or (lambda text: None)
-    _check(problem, validation, budget, passes, folds, settings)
+    _check(problem, validation, budget, passes, folds, settings, seed, say)
     w = check_parameters(w, problem.data)
     parts = folds_of(problem, validation, folds, seed)
     methods = methods_of(parts[0].train, w, float(passes))
@@ -127,13 +129,21 @@ def advise(
     return _advice(champions, parts, plan, validation is not None, float(passes))
 
 
-def _check(problem: Any, validation: Any, budget: Any, passes: Any, folds: int, settings: int | None) -> None:
+def _check(
+    problem: Any, validation: Any, budget: Any, passes: Any, folds: Any, settings: Any, seed: Any, say: Any
+) -> None:
     if not isinstance(problem, MeanOfLosses):
-        raise TypeError(f"advise compares SGD with PLI on a MeanOfLosses; it got {type(problem).__name__}.")
+        raise TypeError(f"advise compares SGD with PLI on a problem MeanOfLosses; it got {described(problem)}.")
     if validation is not None and not isinstance(validation, MeanOfLosses):
-        raise TypeError(f"validation is a MeanOfLosses on held-out data, or None; it is {type(validation).__name__}.")
-    if not (budget > 0 and passes > 0) or folds < 2 or (settings is not None and settings < 1):
-        raise ValueError("advise needs a positive budget, passes and settings, and two folds or more.")
+        raise TypeError(f"validation is a MeanOfLosses on held-out data, or None; it is {described(validation)}.")
+    real(budget, "budget", low=0.0, open=True)
+    real(passes, "passes", low=0.0, open=True)
+    whole(folds, "folds", low=2)
+    check_seed(seed)
+    if settings is not None:
+        whole(settings, "settings")
+    if say is not None:
+        check_function(say, "say", "a line of text")
     if len(problem) < 2 * folds or (validation is not None and len(validation) < 2):
         raise ValueError(f"advise needs two samples in each of {folds} folds; the problem has {len(problem)}.")
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .types import Index, Params, is_concrete, is_here, is_parameter
+from .arguments import described
+from .types import Index, Params, is_concrete, is_here, is_parameter, with_arrays
 
 
 def checked_data(data: Any) -> Any:
@@ -24,10 +25,11 @@ def checked_data(data: Any) -> Any:
     for path, x in leaves:
         if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
             raise ValueError(
-                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {_kind(x)}."
+                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {described(x)}."
             )
         if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not jnp.issubdtype(x.dtype, jnp.number):
             raise TypeError(f"The data leaf {_name(path)} must hold numbers; it holds {x.dtype}.")
+        _check_width("The data leaf " + _name(path), x)
         lengths[_name(path)] = x.shape[0]
     first, n = next(iter(lengths.items()))
     for name, length in lengths.items():
@@ -86,7 +88,7 @@ def check_batch(batch: Any, n: int) -> Index:
         batch = np.asarray(batch, None if batch else int)
     number = isinstance(batch, int | np.ndarray | np.integer | jax.Array) and not isinstance(batch, bool)
     if not number or not jnp.issubdtype(jnp.result_type(batch), jnp.integer) or np.ndim(batch) > 1:
-        raise TypeError(f"A batch is an integer, a slice or a vector of integers; it is {_kind(batch)}.")
+        raise TypeError(f"A batch is an integer, a slice or a vector of integers; it is {described(batch)}.")
     if is_concrete(batch):
         host = np.asarray(batch)
         if host.size == 0:
@@ -97,27 +99,64 @@ def check_batch(batch: Any, n: int) -> Index:
     return batch
 
 
-def check_parameters(w: Params, data: Any) -> Params:
-    """w with jax arrays for parameters; at least one real parameter, and no float64 that JAX would cut to float32."""
-    leaves = jax.tree_util.tree_leaves_with_path(w)
-    parameters = [(path, x) for path, x in leaves if is_parameter(x)]
-    if not parameters:
-        raise TypeError("w has no parameters: at least one leaf must be an array of floating-point numbers.")
-    for path, x in parameters:
-        if jnp.issubdtype(x.dtype, jnp.complexfloating):
+def check_parameters(w: Params, data: Any, what: str = "w") -> Params:
+    """Return w with jax arrays for parameters, all of float32 or all of float64; its other leaves are no arrays.
+
+    Floating-point numbers become arrays of no axes. Arrays that would stay as they are in silence are refused, and so
+    is float64 that JAX would cut to float32. `what` is the name of w in the sentence.
+    """
+    leaves = [(what + _suffix(path), x) for path, x in jax.tree_util.tree_leaves_with_path(w)]
+    for name, x in leaves:
+        _check_leaf(name, x)
+    arrays = [(name, x) for name, x in leaves if isinstance(x, np.ndarray | jax.Array)]
+    if sum(x.size for _, x in arrays) == 0 and not any(isinstance(x, float | np.floating) for _, x in leaves):
+        integers = [f" ({name} is an integer; write {x}.0)" for name, x in leaves if type(x) is int]
+        raise TypeError(
+            f"{what} has no parameters: at least one leaf must be a floating-point number or an array of them"
+            f"{''.join(integers[:1])}."
+        )
+    for name, x in arrays:
+        first, other = arrays[0]
+        if x.dtype != other.dtype:
             raise TypeError(
-                f"The parameter w{_suffix(path)} is complex; give its real and imaginary parts as two arrays."
+                f"{first} is {other.dtype} and {name} is {x.dtype}; give all parameters one dtype, with .astype."
             )
     if not jax.config.read("jax_enable_x64"):
-        named = [("w" + _suffix(path), x) for path, x in leaves]
+        named = leaves.copy()
         named += [("the data leaf " + _name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
         for name, x in named:
-            if isinstance(x, np.ndarray) and x.dtype in (np.float64, np.complex128):
-                raise TypeError(
-                    f"{name[0].upper() + name[1:]} is float64, which JAX would cut to float32: call "
-                    f'jax.config.update("jax_enable_x64", True) first, or convert it with .astype(np.float32).'
-                )
-    return jax.tree.map(lambda x: jnp.asarray(x) if is_parameter(x) else x, w)
+            _check_cut(name, x)
+    return jax.tree.map(_as_leaf, with_arrays(w))
+
+
+def _as_leaf(x: Any) -> Any:
+    """A leaf of w as it is carried: parameters as jax arrays, integers of NumPy as those of Python, which are static."""
+    if isinstance(x, np.integer | np.bool_):
+        return x.item()
+    return jnp.asarray(x) if is_parameter(x) else x
+
+
+def _check_leaf(name: str, x: Any) -> None:
+    """Raise a sentence where a leaf of w is neither a parameter nor something that is carried along."""
+    if isinstance(x, complex | np.complexfloating) or _is(x, jnp.complexfloating):
+        raise TypeError(f"The parameter {name} is complex; give its real and imaginary parts as two arrays.")
+    if isinstance(x, np.ndarray | jax.Array) and not _is(x, jnp.floating):
+        raise TypeError(
+            f"{name} is an array of {x.dtype}, which cannot be a parameter: convert it with .astype(float), or move it "
+            f"out of w."
+        )
+    _check_width(name, x)
+
+
+def _check_width(name: str, x: Any) -> None:
+    """Raise a sentence where x has floating-point numbers of another width than those that work is done in."""
+    if _is(x, jnp.inexact) and x.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
+        raise TypeError(f"{name} is {x.dtype}; convert it with .astype to float32 or float64, which are supported.")
+
+
+def _is(x: Any, kind: Any) -> bool:
+    """Whether x is an array of numbers of a kind."""
+    return isinstance(x, np.ndarray | jax.Array) and jnp.issubdtype(x.dtype, kind)
 
 
 def check_like(tree: Params, w: Params, what: str) -> None:
@@ -130,23 +169,43 @@ def check_like(tree: Params, w: Params, what: str) -> None:
             raise ValueError(f"{what} must have the shapes of w; at w{_suffix(path)} they are {y.shape} and {x.shape}.")
 
 
-def _kind(x: Any) -> str:
-    """What x is, in a few words on one line."""
-    known = isinstance(x, np.ndarray | jax.Array)
-    return f"an array of {x.dtype} of shape {x.shape}" if known else f"{type(x).__name__} {x!r}".splitlines()[0][:60]
-
-
 def _as_jax(x: Any) -> Any:
     """A jax array, except float64 that would be cut to float32: that is refused at the first call."""
-    cut = isinstance(x, np.ndarray) and x.dtype == np.float64 and not jax.config.read("jax_enable_x64")
+    cut = _is_wide(x) and not jax.config.read("jax_enable_x64")
     return x if cut or not eqx.is_array_like(x) else jnp.asarray(x)
+
+
+def with_jax_arrays(tree: Any, what: str) -> Any:
+    """Return a map or function with its NumPy arrays as jax arrays, which alone are arguments of compiled code."""
+
+    def convert(x: Any) -> Any:
+        if not isinstance(x, np.ndarray | np.generic) or x.dtype.kind not in "biufc":
+            return x
+        _check_cut(f"{what} has an array that", x)
+        return jnp.asarray(x)
+
+    return jax.tree.map(convert, tree)
+
+
+def _check_cut(name: str, x: Any) -> None:
+    """Raise a sentence where JAX would cut the numbers of x to half their width."""
+    if _is_wide(x) and not jax.config.read("jax_enable_x64"):
+        half = "complex64" if x.dtype == np.complex128 else "float32"
+        raise TypeError(
+            f"{name[0].upper() + name[1:]} is {x.dtype}, which JAX would cut to {half}: call "
+            f'jax.config.update("jax_enable_x64", True) first, or convert it with .astype(np.{half}).'
+        )
+
+
+def _is_wide(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype in (np.float64, np.complex128)
 
 
 def _check_finite(name: str, x: Any) -> None:
     if not is_concrete(x) or not jnp.issubdtype(x.dtype, jnp.inexact):
         return
     finite, x = (np.isfinite, np.asarray(x)) if is_here(x) else (jnp.isfinite, x)  # elsewhere: all processes see it
-    bad = ~finite(x).reshape(x.shape[0], -1).all(axis=1)
+    bad = ~finite(x).all(axis=tuple(range(1, x.ndim)))
     if bad.any():
         raise ValueError(f"The data leaf {name} has a value that is not finite in row {int(bad.argmax())}.")
 

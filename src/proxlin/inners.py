@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Inexact, Int
 
+from .arguments import described, whole
 from .oracles import AbstractOracle
+from .oracles.base import check_oracle
 from .types import Params, is_concrete, is_parameter, parameters
 
 
@@ -26,6 +28,13 @@ class Inner(eqx.Module):
 def as_inner(inner: Callable) -> Callable:
     """A callable tree as it is; a plain function wrapped, so that a problem holds nothing but arrays."""
     return Inner(inner) if not isinstance(inner, eqx.Module) else inner  # pyright: ignore[reportReturnType]
+
+
+def check_function(function: Any, name: str, arguments: str) -> Callable:
+    """Return the function, or raise a sentence where it is none."""
+    if not callable(function):
+        raise TypeError(f"{name} must be a function of {arguments}; it is {described(function)}.")
+    return function
 
 
 class Residual(eqx.Module):
@@ -51,9 +60,7 @@ def residual(predict: Callable) -> Residual:
     >>> phi(jnp.eye(2), (jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0]))).tolist()
     [0.0, 1.0]
     """
-    if not callable(predict):
-        raise TypeError(f"residual needs a function predict(w, x); it got {type(predict).__name__}.")
-    return Residual(as_inner(predict))
+    return Residual(as_inner(check_function(predict, "predict", "(w, x)")))
 
 
 class ScaledInput(eqx.Module):
@@ -90,7 +97,8 @@ def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScor
 
     `StructuredHinge(oracle)` of it is max_{y'} <s, y'> + cost(y, y') - <s, y>. Only the m scores are ever linearised.
     """
-    return AugmentedScores(as_inner(predict), oracle)
+    check_oracle(oracle, "augmented_scores")
+    return AugmentedScores(as_inner(check_function(predict, "predict", "(w, x)")), oracle)
 
 
 class Linearized(eqx.Module):
@@ -121,7 +129,7 @@ class SparseRows(eqx.Module):
     """
 
     indices: Int[Array | np.ndarray, "*n m"]
-    values: Float[Array | np.ndarray, "*n m"]
+    values: Inexact[Array | np.ndarray, "*n m"]
     columns: int = eqx.field(static=True)
 
     def __init__(self, indices: Any, values: Any, columns: int):
@@ -131,13 +139,14 @@ class SparseRows(eqx.Module):
             )
         if not jnp.issubdtype(jnp.result_type(indices), jnp.integer):
             raise TypeError(f"The indices of SparseRows must be integers; they are {jnp.result_type(indices)}.")
+        columns = whole(columns, "The number of columns of SparseRows", low=0)
         if is_concrete(indices) and np.size(indices):
             low, high = int(np.min(indices)), int(np.max(indices))
             if low < 0 or high >= columns:
                 raise ValueError(f"SparseRows has {columns} columns, but its indices go from {low} to {high}.")
         self.indices = jnp.asarray(indices) if is_concrete(indices) else indices
         self.values = values
-        self.columns = int(columns)
+        self.columns = columns
 
     def dense(self) -> Array:
         """The same rows as an array (n, columns); values on the same column add up."""

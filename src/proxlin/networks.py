@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .arguments import described, flag, one_of, whole
 from .types import Key, Params
 
 ACTIVATIONS: dict[str, Callable] = {
@@ -19,9 +20,7 @@ ACTIVATIONS: dict[str, Callable] = {
 
 
 def activation_named(name: str) -> Callable:
-    if name not in ACTIVATIONS:
-        raise ValueError(f"No smooth activation is called {name!r}; take one of {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
+    return ACTIVATIONS[one_of(name, "A smooth activation", ACTIVATIONS)]
 
 
 class MLP(eqx.Module):
@@ -39,9 +38,11 @@ class MLP(eqx.Module):
 
     def __init__(self, sizes: Sequence[int], activation: str = "tanh", bias: bool = True):
         activation_named(activation)
-        if len(sizes) < 2 or any(int(size) < 1 for size in sizes):
-            raise ValueError(f"An MLP needs at least an input and an output size, all positive; it got {tuple(sizes)}.")
-        self.sizes, self.activation, self.bias = tuple(int(size) for size in sizes), activation, bias
+        if not isinstance(sizes, Sequence) or len(sizes) < 2:
+            raise ValueError(f"An MLP needs at least an input and an output size; it got {described(sizes)}.")
+        self.sizes = tuple(whole(size, "A size of an MLP") for size in sizes)
+        self.activation = activation
+        self.bias = flag(bias, "bias")
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
         """Weights N(0, 1/fan-in), biases 0."""
@@ -98,17 +99,19 @@ class CNN(eqx.Module):
         self, shape: Sequence[int], channels: Sequence[int] = (16, 32), outputs: int = 1, activation: str = "elu"
     ):
         activation_named(activation)
+        for sizes, name in ((shape, "shape"), (channels, "channels")):
+            if not isinstance(sizes, Sequence):
+                raise TypeError(f"{name} of a CNN must be a tuple of sizes; it is {described(sizes)}.")
+        shape = [whole(size, "A size in the shape of a CNN") for size in shape]
+        channels = [whole(size, "A size in the channels of a CNN") for size in channels]
         side = 2 ** len(channels)
-        if min(*shape, *channels, outputs) < 1:
-            sizes = f"shape {tuple(shape)}, channels {tuple(channels)} and outputs {outputs}"
-            raise ValueError(f"A CNN needs positive sizes; it got {sizes}.")
         if len(shape) != 3 or shape[0] % side or shape[1] % side:
             raise ValueError(
                 f"A CNN with {len(channels)} stages needs images (rows, cols, colours) whose sides are multiples of "
                 f"{side}; they are {tuple(shape)}."
             )
         self.shape = (int(shape[0]), int(shape[1]), int(shape[2]))
-        self.channels, self.outputs, self.activation = tuple(channels), outputs, activation
+        self.channels, self.outputs, self.activation = tuple(channels), whole(outputs, "outputs of a CNN"), activation
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
         """Weights N(0, 1/fan-in), biases 0."""

@@ -4,9 +4,11 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .arguments import described
 from .types import number
 
 
@@ -79,6 +81,15 @@ class Power(AbstractSchedule):
         return self.s * (jnp.asarray(t, self.s.dtype) + 1) ** -self.decay
 
 
-def as_schedule(step: Any) -> Any:
-    """A number is a constant schedule; a function of t is a schedule already."""
-    return step if callable(step) else Constant(step)
+def as_schedule(step: Any, name: str) -> Any:
+    """Return a constant schedule for a number, and a function of t, looked at through shapes alone, as it is."""
+    if not callable(step):
+        return Constant(number(step, name, low=0.0, open=True))
+    wanted = f"{name} must be a number, or a function of t = 0, 1, 2, ... that JAX can trace to one number"
+    try:
+        value = jax.eval_shape(lambda t: jnp.asarray(step(t)), jax.ShapeDtypeStruct((), jnp.int32))
+    except TypeError as error:
+        raise TypeError(f"{wanted}; {described(step)} is not.") from error
+    if value.shape != () or not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+        raise TypeError(f"{wanted}; {described(step)} returns {value.dtype} of shape {value.shape}.")
+    return step

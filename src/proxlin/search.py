@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .arguments import MOST, described, flag, real, whole
+
 Setting = dict[str, float | int | str]
 Point = tuple[int, ...]
 
@@ -31,6 +33,14 @@ class Lattice:
     bracket: tuple[int, ...] = (0,)
     low: int | None = None
     high: int | None = None
+
+    def __post_init__(self):
+        real(self.center, "center of Lattice")
+        real(self.ratio, "ratio of Lattice", low=0.0, open=True)
+        for end, name in ((self.low, "low"), (self.high, "high")):
+            if end is not None:
+                whole(end, f"{name} of Lattice", low=-MOST)
+        _check_bracket(self)
 
     def value(self, j: int) -> float:
         return float(f"{self.center * self.ratio**j:.3g}")  # a number a person can read
@@ -54,6 +64,12 @@ class Choice:
     bracket: tuple[int, ...] = (0,)
     ordered: bool = False
 
+    def __post_init__(self):
+        if not isinstance(self.options, tuple | list) or not self.options:
+            raise TypeError(f"options of Choice must be a tuple of one or more; it is {described(self.options)}.")
+        flag(self.ordered, "ordered of Choice")
+        _check_bracket(self)
+
     def value(self, j: int) -> float | int | str:
         return self.options[j]
 
@@ -68,6 +84,16 @@ class Choice:
 
 
 Axis = Lattice | Choice
+
+
+def _check_bracket(axis: Axis) -> None:
+    """Raise a sentence unless a search along an axis can begin at its bracket."""
+    who = f"bracket of {type(axis).__name__}"
+    if not isinstance(axis.bracket, tuple | list) or not axis.bracket:
+        raise TypeError(f"{who} must be a tuple of one or more whole numbers; it is {described(axis.bracket)}.")
+    for j in axis.bracket:
+        if not axis.inside(whole(j, f"An entry in the {who}", low=-MOST)):
+            raise ValueError(f"{who} has {j}, where the axis has no point.")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from .arguments import described
 from .types import is_concrete
 
 AXIS = "data"
@@ -118,18 +119,20 @@ def shard(data: PyTree, devices: Sequence[Any] | None = None) -> PyTree:
     >>> shard(np.ones((6, 2)), jax.devices()[:1]).shape
     (6, 2)
     """
-    devices = sorted(jax.devices() if devices is None else devices, key=lambda device: device.process_index)
-    if not devices:
-        raise ValueError("shard needs at least one device.")
+    given = jax.devices() if devices is None else devices
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(each, jax.Device) for each in given):
+        raise TypeError(f"devices must be a list of one or more devices of JAX, or None; it is {described(devices)}.")
+    devices = sorted(given, key=lambda device: device.process_index)
     for x in jax.tree.leaves(data):
         if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
-            raise ValueError(f"shard needs arrays with a leading axis of samples; it got {type(x).__name__}.")
+            raise ValueError(f"shard needs arrays with a leading axis of samples; it got {described(x)}.")
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             raise TypeError("Random keys cannot be split over devices as they are; give jax.random.key_data of them.")
-        if isinstance(x, np.ndarray) and x.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
+        wide = isinstance(x, np.ndarray) and x.dtype in (np.float64, np.complex128)
+        if wide and not jax.config.read("jax_enable_x64"):
             raise TypeError(
-                "The data is float64, which JAX would cut to float32: call "
-                'jax.config.update("jax_enable_x64", True) first, or convert it with .astype(np.float32).'
+                f"The data is {x.dtype}, which JAX would cut to half its width: call "
+                'jax.config.update("jax_enable_x64", True) first, or convert it with .astype.'
             )
     _check_rows([x.shape[0] for x in jax.tree.leaves(data)], devices)
     place = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))

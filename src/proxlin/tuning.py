@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .problem import AbstractProblem
+from .arguments import described, real, whole
+from .inners import check_function
+from .problem import AbstractProblem, check_problem
 from .search import Axis, Grid, Search, Setting, search_all
-from .solvers import AbstractSolver, Followed, follow
+from .solvers import AbstractSolver, Followed, check_solver, follow
 from .types import Params
 
 CHECKPOINTS = 20  # of a run, evenly over its passes, and its start
@@ -30,6 +32,15 @@ class Space:
     make: Callable[..., AbstractSolver]
     axes: Mapping[str, Axis]
     budget: int = 20
+
+    def __post_init__(self):
+        check_function(self.make, "make of Space", "the settings, such as px.sgd")
+        if not isinstance(self.axes, Mapping) or not self.axes:
+            raise TypeError(f"The axes of Space must be a dict of names and axes; they are {described(self.axes)}.")
+        for name, axis in self.axes.items():
+            if not isinstance(axis, Axis):
+                raise TypeError(f"The axis {name!r} of Space must be a Lattice or a Choice; it is {described(axis)}.")
+        whole(self.budget, "budget of Space")
 
 
 class Tuning(NamedTuple):
@@ -65,11 +76,15 @@ def tune(
     nearest points), a solver tried as it is. `validation` is a problem on held-out data, or a function of w; a run
     counts with its best checkpoint, a diverged one with what it had reached before.
     """
-    if not passes > 0 or int(seeds) != seeds or seeds < 1:
-        raise ValueError(f"tune needs positive passes and seeds from 1 on; it got {passes} and {seeds}.")
+    check_problem(problem, "tune")
+    passes = real(passes, "passes", low=0.0, open=True)
+    seeds = whole(seeds, "seeds")
     named = _named(solvers)
-    measure = validation.value if isinstance(validation, AbstractProblem) else validation
-    marks = np.linspace(0, float(passes), CHECKPOINTS + 1).tolist()
+    if isinstance(validation, AbstractProblem):
+        measure = validation.value
+    else:
+        measure = check_function(validation, "validation, where it is no problem,", "w")
+    marks = np.linspace(0, passes, CHECKPOINTS + 1).tolist()
 
     def score(solver: AbstractSolver) -> list[Followed]:
         return [follow(problem, w, solver, measure, marks, seed=seed) for seed in range(seeds)]
@@ -87,8 +102,8 @@ def _named(solvers: Any) -> dict[str, AbstractSolver | Space]:
     if not values:
         raise ValueError("tune needs at least one solver.")
     for each in values:
-        if not isinstance(each, AbstractSolver | Space):
-            raise TypeError(f"tune takes solvers, such as px.sgd(0.1), and px.Space; it got {type(each).__name__}.")
+        if not isinstance(each, Space):
+            check_solver(each, "What tune tries, where it is no px.Space,")
     if isinstance(given, Mapping):
         return dict(given)
     names = [each.name() if isinstance(each, AbstractSolver) else each.make.__name__ for each in values]

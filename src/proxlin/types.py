@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-Params = PyTree[Any]  # the user's tree; its inexact array leaves are the parameters, the rest is carried along
+from .arguments import real
+
+Params = PyTree[Any]  # the user's tree; its floating-point leaves are the parameters, the rest is carried along
 Scalar = Float[Array | np.ndarray, ""] | np.floating | float | int
 Key = Array
 Index = Any  # an integer, a slice or a vector of integers; see checks.check_batch
@@ -26,6 +28,29 @@ def parameters(w: Params) -> Params:
 def dtype_of(w: Params) -> jnp.dtype:
     """The dtype in which work on w is done: the common one of its parameters."""
     return jnp.result_type(*jax.tree.leaves(parameters(w)))
+
+
+def with_arrays(w: Params) -> Params:
+    """w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they are parameters too.
+
+    They get the dtype of the arrays among the parameters, or the default one where there are none.
+    """
+    is_number = lambda x: isinstance(x, float | np.floating)
+    leaves = jax.tree.leaves(w)
+    if not any(is_number(x) for x in leaves):
+        return w
+    arrays = [x for x in leaves if is_parameter(x) and not is_number(x)]
+    dtype = jnp.result_type(*arrays) if arrays else jnp.result_type(float)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_number(x) else x, w)
+
+
+def as_dtype(x: Any, dtype: jnp.dtype) -> Any:
+    """x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of it, others as they are."""
+    if not is_parameter(x):
+        return x
+    if not jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return x.astype(dtype)
+    return x.astype(jnp.complex128 if dtype == jnp.float64 else jnp.complex64)
 
 
 def is_concrete(x: Any) -> bool:
@@ -45,11 +70,8 @@ def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> 
     >>> float(jax.jit(lambda: number(x, "step", low=0.0))())  # from outside a trace
     0.5
     """
-    if not eqx.is_array(x) and not isinstance(x, np.ndarray | np.number | int | float):
-        raise ValueError(f"{name} must be a number; it is {type(x).__name__}.")
+    traced = isinstance(x, jax.core.Tracer) and x.ndim == 0 and not jnp.issubdtype(x.dtype, jnp.complexfloating)
+    if not traced:
+        real(x, name, low=low, open=open)
     dtype = jnp.result_type(x) if eqx.is_inexact_array(x) else jnp.result_type(float)
-    if np.ndim(x) or jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
-        raise ValueError(f"{name} must be one real number; it is of shape {np.shape(x)} and {jnp.result_type(x)}.")
-    if is_concrete(x) and not (low < float(x) < math.inf or (float(x) == low and not open)):  # float: not staged
-        raise ValueError(f"{name} must be {'above' if open else 'at least'} {low:g} and finite; it is {x}.")
     return jnp.asarray(x, dtype)  # with a dtype of its own: a weak one would be traced apart

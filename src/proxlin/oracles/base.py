@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Num, Shaped
+
+from ..arguments import described, whole
 
 Vector = Num[Array | np.ndarray, " m"]
 
@@ -74,7 +75,7 @@ class AbstractOracle(eqx.Module):
         Where fewer outputs exist, the rest has the score -inf and members 0, last. The order is total and does not
         depend on count: top(a, j) is the beginning of top(a, k) for j <= k.
         """
-        count = positive("The number of outputs asked of `top`", count)
+        count = whole(count, "The number of outputs asked of `top`")
         return _top(self, check_vector(self, a), count)
 
     def log_partition(self, a: Vector) -> Float[Array, ""]:
@@ -100,11 +101,10 @@ class AbstractOracle(eqx.Module):
         return rows * self.diameter() / 4
 
 
-def positive(what: str, number: Any) -> int:
-    """number as a Python integer of at least 1, or a sentence."""
-    if not isinstance(number, numbers.Integral) or isinstance(number, bool) or number < 1:
-        raise ValueError(f"{what} must be an integer of at least 1, not {number!r}.")
-    return int(number)
+def check_oracle(oracle: Any, who: str) -> None:
+    """Raise a sentence unless oracle is one."""
+    if not isinstance(oracle, AbstractOracle):
+        raise TypeError(f"{who} needs an oracle, such as px.Chains(5, 3); it got {described(oracle)}.")
 
 
 def check_vector(oracle: AbstractOracle, a: Shaped[Array | np.ndarray, "..."]) -> Float[Array, " m"]:

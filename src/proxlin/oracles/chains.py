@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Num, Shaped
 
-from .base import AbstractOracle, check_vector, positive
+from ..arguments import whole
+from .base import AbstractOracle, check_vector
 
 
 class Chains(AbstractOracle):
@@ -38,8 +39,8 @@ class Chains(AbstractOracle):
     labels: int = eqx.field(static=True)
 
     def __init__(self, length: Any, labels: Any):
-        self.length = positive("The length of a chain", length)
-        self.labels = positive("The number of labels of a chain", labels)
+        self.length = whole(length, "The length of a chain")
+        self.labels = whole(labels, "The number of labels of a chain")
 
     def size(self) -> int:
         return self.length * self.labels + (self.length - 1) * self.labels**2

@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from .base import AbstractOracle, check_vector, forbidden, positive
+from ..arguments import whole
+from .base import AbstractOracle, check_vector, forbidden
 
 # Up to this many outputs the merge of two sorted lists is unrolled at compile time (K^2 vector operations, compiled in
 # 1.5 s at K = 10 and in tens of seconds at K = 32); above it, it is a loop.
@@ -39,8 +40,8 @@ class MonotonePaths(AbstractOracle):
     cols: int = eqx.field(static=True)
 
     def __init__(self, rows: Any, cols: Any):
-        self.rows = positive("The number of rows of a grid", rows)
-        self.cols = positive("The number of columns of a grid", cols)
+        self.rows = whole(rows, "The number of rows of a grid")
+        self.cols = whole(cols, "The number of columns of a grid")
 
     def size(self) -> int:
         return self.rows * self.cols

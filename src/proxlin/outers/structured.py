@@ -13,7 +13,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..oracles.base import AbstractOracle, positive
+from ..arguments import whole
+from ..oracles.base import AbstractOracle, check_oracle
 from ..types import Scalar, number
 from .base import AbstractOuter, Vector
 
@@ -23,6 +24,9 @@ class AbstractStructured(AbstractOuter):
 
     oracle_calls: ClassVar[int] = 1
     oracle: eqx.AbstractVar[AbstractOracle]
+
+    def __check_init__(self) -> None:
+        check_oracle(self.oracle, type(self).__name__)
 
     @abc.abstractmethod
     def mean(self, u: Vector) -> Float[Array, " m"]:
@@ -67,7 +71,7 @@ class StructuredHinge(AbstractStructured):
 
     def __init__(self, oracle: AbstractOracle, top: Any = 10):
         self.oracle = oracle
-        self.top = positive("The number of outputs in the smoothing of StructuredHinge", top)
+        self.top = whole(top, "The number `top` of outputs in the smoothing of StructuredHinge")
 
     def value(self, u: Vector) -> Float[Array, ""]:
         u = self._checked(u)

@@ -4,9 +4,9 @@ MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) s
 
 """
 
-from .base import AbstractProblem, Prices
+from .base import AbstractProblem, Prices, check_maps, check_problem
 from .loss_of_mean import LossOfMean
 from .mean_of_losses import MeanOfLosses
 from .quadratic import Quadratic
 
-__all__ = ["AbstractProblem", "LossOfMean", "MeanOfLosses", "Prices", "Quadratic"]
+__all__ = ["AbstractProblem", "LossOfMean", "MeanOfLosses", "Prices", "Quadratic", "check_maps", "check_problem"]

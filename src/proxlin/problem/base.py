@@ -13,12 +13,20 @@ import optax
 from jaxtyping import Array, Float
 
 from .. import chunks
-from ..checks import check_batch, check_like, check_parameters, checked_data, checked_weights
+from ..arguments import described
+from ..checks import (
+    check_batch,
+    check_like,
+    check_parameters,
+    checked_data,
+    checked_weights,
+    with_jax_arrays,
+)
 from ..cost import Cost
-from ..inners import Bound, Linearized, as_inner
+from ..inners import Bound, Linearized, as_inner, check_function
 from ..outers import AbstractOuter
 from ..sharding import Split, split_of
-from ..types import Index, Params, Scalar, dtype_of, is_concrete, is_parameter, number, parameters
+from ..types import Index, Params, Scalar, as_dtype, dtype_of, is_concrete, number, parameters
 from .quadratic import Quadratic
 
 
@@ -148,7 +156,7 @@ class AbstractProblem(eqx.Module):
     def regularize(self, kappa: Scalar, center: Params) -> "AbstractProblem":
         """+ kappa/2 |w - center|^2."""
         kappa = number(kappa, "kappa", low=0.0)
-        center = parameters(check_parameters(center, self.data))
+        center = parameters(check_parameters(center, self.data, "The center of regularize"))
         zero = jnp.zeros_like(kappa)
         old = Quadratic(zero, None, zero) if self.quadratic is None else self.quadratic
         return _replace(self, quadratic=old.add(kappa, center))
@@ -193,11 +201,21 @@ class AbstractProblem(eqx.Module):
 
     def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
         dtype = dtype_of(w)
-        u = self.inner(w, jax.tree.map(lambda x: x.astype(dtype) if is_parameter(x) else x, sample))
-        if not eqx.is_array(u) or u.ndim != 1 or jnp.issubdtype(u.dtype, jnp.complexfloating):
+        u = self.inner(w, jax.tree.map(lambda x: as_dtype(x, dtype), sample))
+        if not eqx.is_array(u) or u.ndim != 1:
             raise ValueError(
                 f"The inner map must return a real vector (k,) for one sample; it returned "
                 f"{f'an array of shape {u.shape} and {u.dtype}' if eqx.is_array(u) else type(u).__name__}."
+            )
+        if jnp.issubdtype(u.dtype, jnp.complexfloating):
+            raise ValueError(
+                f"The inner map must return a real vector (k,); it returned {u.dtype}: give its modulus, or its real "
+                f"and imaginary parts in one vector, jnp.concatenate([u.real, u.imag])."
+            )
+        if not jnp.issubdtype(u.dtype, jnp.floating):
+            raise ValueError(
+                f"The inner map must return floating-point numbers, which have a derivative; it returned {u.dtype}: "
+                f"leave out the rounding or the comparison, or convert the data with .astype(float)."
             )
         self.outer.check(u.shape[0])
         return u.astype(dtype)
@@ -251,14 +269,27 @@ def _compiled(function: Callable, problem: AbstractProblem, w: Params) -> Any:
     return function(problem, w)
 
 
+def check_maps(inner: Any, outer: Any) -> None:
+    """Raise a sentence unless a problem can be made of an inner map and an outer function."""
+    if not isinstance(outer, AbstractOuter):
+        raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {described(outer)}.")
+    check_function(inner, "The inner map", "(w, sample)")
+
+
+def check_problem(problem: Any, who: str) -> None:
+    """Raise a sentence unless problem is one."""
+    if not isinstance(problem, AbstractProblem):
+        raise TypeError(
+            f"{who} needs a problem, such as px.MeanOfLosses(inner, outer, data); it got {described(problem)}."
+        )
+
+
 def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any, weights: Any) -> None:
     """The checked fields of a new problem."""
-    if not isinstance(outer, AbstractOuter):
-        raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {outer!r}.")
-    if not callable(inner):
-        raise TypeError(f"The inner map must be a function of (w, sample); it is {inner!r}.")
+    check_maps(inner, outer)
     ridge = number(ridge, "ridge", low=0.0)
-    problem.inner, problem.outer = as_inner(inner), outer
+    problem.inner = with_jax_arrays(as_inner(inner), "The inner map")
+    problem.outer = with_jax_arrays(outer, "The outer function")
     problem.data = checked_data(data)
     problem.weights = checked_weights(weights, _leading(problem.data))
     problem.split = split_of(problem.data)

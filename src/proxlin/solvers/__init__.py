@@ -1,6 +1,6 @@
 """Solvers: every method is a choice of parts, and one loop runs them all."""
 
-from .base import AbstractSolver, Info, State, scan_steps
+from .base import AbstractSolver, Info, State, check_solver, scan_steps
 from .casimir import CasimirSVRG, casimir_svrg
 from .follow import Followed, follow
 from .gauss_newton import StochasticGaussNewton, stochastic_gauss_newton
@@ -37,6 +37,7 @@ __all__ = [
     "as_optax",
     "at_noise_level",
     "casimir_svrg",
+    "check_solver",
     "follow",
     "lbfgs",
     "load_solution",

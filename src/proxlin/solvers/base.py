@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array
 
+from ..arguments import described
 from ..cost import Cost
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem
@@ -102,6 +104,18 @@ def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
     """
     size = jnp.maximum(kappa * jnp.abs(value), jnp.finfo(value.dtype).tiny)
     return slope / jnp.sqrt(size)
+
+
+def check_solver(solver: Any, name: str = "solver") -> None:
+    """Raise a sentence unless solver is one."""
+    if isinstance(solver, AbstractSolver):
+        return
+    found = described(solver)
+    if isinstance(solver, optax.GradientTransformation):
+        found = "an optimiser of optax, which takes gradients in a loop of your own: give it problem.subgradient(w)"
+    elif callable(solver) and str(getattr(solver, "__module__", "")).startswith("proxlin."):
+        found = f"the function {solver.__name__}: call it with its settings, and give what it returns"
+    raise TypeError(f"{name} must be a solver such as px.sgd(0.1); it is {found}.")
 
 
 def scan_steps(solver: AbstractSolver, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..arguments import flag, one_of
 from ..cost import Cost
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
@@ -143,14 +144,12 @@ def casimir_svrg(
 
     Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of epochs.
     """
-    if warm_start not in WARM_STARTS:
-        raise ValueError(f"warm_start must be one of {', '.join(WARM_STARTS)}; it is {warm_start!r}.")
     return CasimirSVRG(
-        as_schedule(nu),
-        None if kappa is None else as_schedule(kappa),
-        None if step is None else as_schedule(step),
-        warm_start,
-        bool(average),
+        as_schedule(nu, "nu"),
+        None if kappa is None else as_schedule(kappa, "kappa"),
+        None if step is None else as_schedule(step, "step"),
+        one_of(warm_start, "warm_start", WARM_STARTS),
+        flag(average, "average"),
     )
 
 

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..arguments import check_seed, described, one_number
 from ..checks import check_parameters
 from ..cost import Cost
-from ..problem import AbstractProblem
+from ..problem import AbstractProblem, check_problem
 from ..types import Params, is_parameter
-from .base import AbstractSolver, Info, scan_steps
+from .base import AbstractSolver, Info, check_solver, scan_steps
 from .compiled import Calls
 from .run import BLOW_UP
 
@@ -54,6 +55,8 @@ def follow(
     `prices` replaces what the solver's calls cost (another accounting); `measure` is a hashable function of w that can
     be compiled, `watch` any further functions of w to look at on the way.
     """
+    check_problem(problem, "follow")
+    check_solver(solver)
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     run, call = _Follow(problem.bind(rest), solver, at, seed, prices), Calls(measure)
@@ -66,7 +69,7 @@ def follow(
         rows.append((mark, value, run.passes, run.seconds))
         whole = eqx.combine(run.w, rest)  # one object: metrics that share an evaluation know it by that
         for name, function in (watch or {}).items():
-            watched[name].append(float(function(whole)))
+            watched[name].append(one_number(function(whole), f"The function {name!r} of watch"))
         if diverged := not value <= rows[0][1] + BLOW_UP * max(1.0, abs(rows[0][1])):
             break
         if value < best:
@@ -80,7 +83,10 @@ def follow(
 
 
 def _measured(measure: Callable[[Params], Array], w: Params, rest: Params) -> Array:
-    return jnp.asarray(measure(eqx.combine(w, rest)))
+    value = measure(eqx.combine(w, rest))
+    if np.shape(value) != () or not isinstance(value, int | float | np.generic | np.ndarray | jax.Array):
+        raise TypeError(f"The validation loss must be one number; it is {described(value)}.")
+    return jnp.asarray(value)
 
 
 class _Follow:
@@ -90,7 +96,7 @@ class _Follow:
         self, problem: AbstractProblem, solver: AbstractSolver, w: Params, seed: int, prices: Mapping[str, Cost] | None
     ):
         solver.check(problem)
-        self.problem, self.solver, self.key = problem, solver, jax.random.key(seed)
+        self.problem, self.solver, self.key = problem, solver, jax.random.key(check_seed(seed))
         self.n, self.count = len(problem), solver.epoch(problem)
         self.prices = solver.prices(problem, w) if prices is None else prices
         self.call = Calls(solver, problem)

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from ..arguments import one_of, whole
 from ..cost import Cost
 from ..inners import Linearized
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
-from ..schedules import Constant
-from ..types import Key, Params, dtype_of, number
+from ..schedules import as_schedule
+from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info
 from .draws import integers
 from .estimators import AbstractEstimator, Batches, MiniBatch, Sarah, Svrg
@@ -182,24 +183,17 @@ def stochastic_gauss_newton(
     epoch). `subsolver` "exact" solves for the k dual variables to machine precision, "apg" by accelerated proximal
     gradient.
     """
-    for name, given, known in (("estimator", estimator, ESTIMATORS), ("subsolver", subsolver, SUBSOLVERS)):
-        if given not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}; it is {given!r}.")
+    one_of(estimator, "estimator", ESTIMATORS)
+    one_of(subsolver, "subsolver", SUBSOLVERS)
     if estimator == "minibatch" and period is not None:
         raise ValueError('period is for estimator="sarah" or "svrg"; fresh mini-batches have no snapshots.')
     if period is not None:
-        period = jnp.asarray(_positive(period, "period"), jnp.int32)
+        period = jnp.asarray(whole(period, "period"), jnp.int32)
     made = {"minibatch": MiniBatch, "sarah": lambda: Sarah(period), "svrg": lambda: Svrg(period)}[estimator]()
     return StochasticGaussNewton(
-        kappa if callable(kappa) else Constant(number(kappa, "kappa", low=0.0, open=True)),
+        as_schedule(kappa, "kappa"),
         made,
         ExactStep() if subsolver == "exact" else AcceleratedStep(),
-        _positive(batch_size, "batch_size"),
-        None if jacobian_batch_size is None else _positive(jacobian_batch_size, "jacobian_batch_size"),
+        whole(batch_size, "batch_size"),
+        None if jacobian_batch_size is None else whole(jacobian_batch_size, "jacobian_batch_size"),
     )
-
-
-def _positive(size: Any, name: str) -> int:
-    if isinstance(size, bool) or int(size) != size or size < 1:
-        raise ValueError(f"{name} must be a positive integer; it is {size!r}.")
-    return int(size)

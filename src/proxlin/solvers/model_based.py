@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..arguments import flag, whole
 from ..cost import Cost
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
@@ -83,28 +84,22 @@ class ModelBased(AbstractSolver):
         return named.get(model, model)
 
 
-def _batch(size: Any) -> int:
-    if isinstance(size, bool) or int(size) != size or size < 1:
-        raise ValueError(f"batch_size must be a positive integer; it is {size!r}.")
-    return int(size)
-
-
 def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
     """The stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the paper.
 
     `step` is a number or a schedule. For `LossOfMean` the mini-batch estimate is biased, as the paper says.
     """
-    return ModelBased(Linear(), as_schedule(step), _batch(batch_size), bool(replace))
+    return ModelBased(Linear(), as_schedule(step, "step"), whole(batch_size, "batch_size"), flag(replace, "replace"))
 
 
 def subgradient_descent(step: Any) -> ModelBased:
     """w - step v, v in dF(w), on the full batch: GD."""
-    return ModelBased(Linear(), as_schedule(step), None, True)
+    return ModelBased(Linear(), as_schedule(step, "step"), None, True)
 
 
 def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
     """w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of F_i (Polyak)."""
-    return ModelBased(Truncated(lower), as_schedule(step), _batch(batch_size), True)
+    return ModelBased(Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size"), True)
 
 
 def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
@@ -112,4 +107,4 @@ def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
 
     Solved through its dual, of size batch_size * k; 1/step is kappa.
     """
-    return ModelBased(ProxLinear(Subsolver()), as_schedule(step), _batch(batch_size), True)
+    return ModelBased(ProxLinear(Subsolver()), as_schedule(step, "step"), whole(batch_size, "batch_size"), True)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..arguments import one_of, whole
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, MeanOfLosses
@@ -167,16 +168,16 @@ def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inn
     ascent, which needs neither nu nor step, and an f with a projection. Not given, it is "casimir_svrg" where nu is
     given and else "dual", the better one at equal cost (docs/decisions/0006).
     """
-    inner = inner or ("dual" if nu is None and step is None else "casimir_svrg")
-    if inner not in ("casimir_svrg", "dual"):
-        raise ValueError(f'inner must be "casimir_svrg" or "dual"; it is {inner!r}.')
+    if inner is None:
+        inner = "dual" if nu is None and step is None else "casimir_svrg"
+    one_of(inner, "inner", ("casimir_svrg", "dual"))
     kappa = number(kappa, "kappa", low=0.0, open=True)
-    if not callable(inner_passes) and (int(inner_passes) != inner_passes or inner_passes < 1):
-        raise ValueError(f"inner_passes must be a positive integer or a schedule; it is {inner_passes!r}.")
+    if not callable(inner_passes):
+        inner_passes = whole(inner_passes, "inner_passes, where it is no schedule,")
+    passes = as_schedule(inner_passes, "inner_passes")
     if inner == "dual":
-        return PLI(kappa, DualLoop(BlockDual()), as_schedule(inner_passes))
+        return PLI(kappa, DualLoop(BlockDual()), passes)
     if nu is None:
         raise ValueError('pli(inner="casimir_svrg") needs the smoothing nu; inner="dual" does without.')
-    return PLI(
-        kappa, CasimirLoop(as_schedule(nu), None if step is None else as_schedule(step)), as_schedule(inner_passes)
-    )
+    steps = None if step is None else as_schedule(step, "step")
+    return PLI(kappa, CasimirLoop(as_schedule(nu, "nu"), steps), passes)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..arguments import flag
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
@@ -209,6 +210,6 @@ def prox_linear(kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False) 
     subsolver = Subsolver(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)
-    if accelerated:
+    if flag(accelerated, "accelerated"):
         return ProxLinearAccelerated(kappa, subsolver)
     return ProxLinearAdaptive(subsolver) if kappa is None else ProxLinearFixed(kappa, subsolver)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from ..arguments import whole
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
@@ -186,6 +187,5 @@ def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
     near the minimum of F_nu, from where `prox_linear` goes on to that of F. None for nu is F itself, for an f that is
     smooth already. `tol` is compared with |grad F_nu| / sqrt(c |F_nu|), c the curvature of the last step.
     """
-    if not (isinstance(memory, int) and memory > 0):
-        raise ValueError(f"memory must be a whole number above 0; it is {memory!r}.")
-    return LBFGS(None if nu is None else number(nu, "nu", low=0.0, open=True), memory)
+    level = None if nu is None else number(nu, "nu", low=0.0, open=True)
+    return LBFGS(level, whole(memory, "memory"))

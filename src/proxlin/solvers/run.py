@@ -11,17 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..arguments import check_seed, described, flag, one_number, real, whole
 from ..checks import check_parameters
 from ..cost import Cost
-from ..problem import AbstractProblem
+from ..problem import AbstractProblem, check_problem
 from ..results import Status
 from ..types import Key, Params, dtype_of, is_parameter
 from .auto import choose
-from .base import AbstractSolver, Info, scan_steps
+from .base import AbstractSolver, Info, check_solver, scan_steps
 from .compiled import Calls, of_shapes
 from .progress import Progress
 from .solution import SavedState, Solution
 
+COLUMNS = ("step", "passes", "seconds", "value")  # of every history; `resume` reads them
 BLOW_UP = 1e6  # F this many times above max(1, |F| at the start) is a divergence
 
 
@@ -46,23 +48,28 @@ def minimize(
     no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the
     solution's, and the result is that of an uninterrupted run.
     """
-    _check_budgets(passes, steps, tol)
+    check_problem(problem, "minimize")
+    passes = None if passes is None else real(passes, "passes", low=0.0)
+    steps = None if steps is None else whole(steps, "steps", low=0)
+    tol = None if tol is None else real(tol, "tol", low=0.0)
+    _check_hooks(stop, metrics, resume)
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
     why = ""
     if isinstance(solver, str):
         if solver != "auto":
-            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {solver!r}.')
+            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {described(solver)}.')
         solver, reason = choose(bound, at)
         why = f"auto took {reason}. "
+    check_solver(solver)
     solver.check(bound)
     if passes is None and steps is None:
         passes, steps = (None, 100) if solver.full_batch() else (100.0, None)
-    run = _Run(bound, solver, at, rest, metrics or {}, seed if resume is None else resume.seed)
+    run = _Run(bound, solver, at, rest, metrics or {}, check_seed(seed) if resume is None else resume.seed)
     run.start(at) if resume is None else run.go_on(resume, at)
     limits = _Limits(passes, steps, *_tolerance(tol, dtype_of(at)), stop)
-    with Progress(progress and jax.process_index() == 0, passes, steps, solver.name()) as bar:
+    with Progress(flag(progress, "progress") and jax.process_index() == 0, passes, steps, solver.name()) as bar:
         status = run.until(limits, bar)
     return run.solution(status, why + run.message(status, limits))
 
@@ -82,7 +89,7 @@ class _Run:
     def __init__(
         self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int
     ):
-        self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, int(seed)
+        self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, seed
         self.call, self.measure = Calls(solver, problem), Calls(problem)
         self.key = jax.random.key(self.seed)
         self.n, self.epoch = len(problem), solver.epoch(problem)
@@ -108,7 +115,7 @@ class _Run:
                 f"This solution is of {old.solver} on {old.n} samples; it cannot go on with {self.solver.name()} "
                 f"on {self.n}."
             )
-        if set(old.history) != {"step", "passes", "seconds", "value", *self.metrics}:
+        if set(old.history) != {*COLUMNS, *self.metrics}:
             raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
         names = list(old.history)
         self.records = [
@@ -169,15 +176,20 @@ class _Run:
             self.start_value = self.value
         if self.value < self.best_value:
             self.best, self.best_value = self.w, self.value
-        record = {"step": self.step, "passes": self.cost.passes(self.n), "seconds": self.seconds, "value": self.value}
-        whole = eqx.combine(self.w, self.rest)
-        self.records.append(record | {name: float(metric(whole)) for name, metric in self.metrics.items()})
+        passes = self.cost.passes(self.n)
+        record = {"step": self.step, "passes": passes, "seconds": self.seconds, "value": self.value}
+        answer = eqx.combine(self.w, self.rest)
+        for name, metric in self.metrics.items():
+            record[name] = one_number(metric(answer), f"The metric {name!r}")
+        self.records.append(record)
 
     def ended(self, limits: _Limits) -> Status | None:
         if not self.value <= self.start_value + BLOW_UP * max(1.0, abs(self.start_value)):
             return Status.diverged
-        if limits.stop is not None and limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1])):
-            return Status.stopped
+        if limits.stop is not None:
+            verdict = limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1]))
+            if verdict is not None and one_number(verdict, "The function stop"):  # one that only prints goes on
+                return Status.stopped
         measure, stalled = (None, None) if self.info is None else (self.info.measure, self.info.stalled)
         if limits.tol is not None and measure is not None and float(measure) <= limits.tol:
             return Status.converged
@@ -209,9 +221,9 @@ class _Run:
         diverged = status == Status.diverged
         w, value = (self.best, self.best_value) if diverged else (self.w, self.value)
         history = {name: np.asarray([record[name] for record in self.records]) for name in self.records[0]}
-        whole = eqx.combine(w, self.rest)
+        answer = eqx.combine(w, self.rest)
         return Solution(
-            whole, value, status, message, self.cost, history, self.state, self.solver.name(), self.seed, self.n
+            answer, value, status, message, self.cost, history, self.state, self.solver.name(), self.seed, self.n
         )
 
 
@@ -254,10 +266,21 @@ def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
     return problem.value(w), jnp.all(jnp.stack(finite))
 
 
-def _check_budgets(passes: float | int | None, steps: int | None, tol: float | int | None) -> None:
-    for name, value in (("passes", passes), ("steps", steps), ("tol", tol)):
-        if value is not None and not value >= 0:
-            raise ValueError(f"{name} must not be negative; it is {value}.")
+def _check_hooks(stop: Any, metrics: Any, resume: Any) -> None:
+    """Raise a sentence unless the functions of a user can be called, and their columns are not those of a history."""
+    if stop is not None and not callable(stop):
+        raise TypeError(f"stop must be a function of (w, record), or None; it is {described(stop)}.")
+    if metrics is not None and not isinstance(metrics, dict):
+        raise TypeError(f"metrics must be a dict of names and functions of w, or None; it is {described(metrics)}.")
+    for name, metric in (metrics or {}).items():
+        if not isinstance(name, str):
+            raise TypeError(f"The name of a metric must be text; it is {described(name)}.")
+        if name in COLUMNS:
+            raise ValueError(f"A metric cannot be called {name!r}, which is a column of every history; rename it.")
+        if not callable(metric):
+            raise TypeError(f"The metric {name!r} must be a function of w; it is {described(metric)}.")
+    if resume is not None and not isinstance(resume, Solution):
+        raise TypeError(f"resume must be a Solution, such as px.load_solution(path); it is {described(resume)}.")
 
 
 def _tolerance(tol: float | int | None, dtype: Any) -> tuple[float | None, str]:
@@ -274,6 +297,5 @@ def at_noise_level(level: float | int) -> Callable[[Params, dict[str, Any]], boo
     >>> at_noise_level(0.5)(None, {"value": 0.4})
     True
     """
-    if not (math.isfinite(level) and level >= 0):
-        raise ValueError(f"The noise level must be finite and not negative; it is {level}.")
+    level = real(level, "The noise level", low=0.0)
     return lambda w, record: record["value"] <= level

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..archives import read_arrays, write_arrays
+from ..arguments import described
 from ..cost import Cost
 from ..results import Status
-from ..types import Params
+from ..types import Params, with_arrays
 
 FORMAT = 1
 
@@ -103,6 +105,8 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
     """The solution saved at path. Give `like`, a tree of the same structure, if w has nodes other than dict, list and
     tuple (an equinox module, say): such nodes are not in the file.
     """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be the name of a file; it is {described(path)}.")
     path = Path(path)
     structure, arrays = _read(path)
     if structure["format"] != FORMAT:
@@ -110,7 +114,7 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
         raise ValueError(f"{path} is a solution of format {found}; this version reads {FORMAT}.")
     count = sum(name.startswith("state") for name in arrays)
     return Solution(
-        w=_decode(structure["w"], arrays, like, path),
+        w=_decode(structure["w"], arrays, with_arrays(like), path),
         value=float(structure["value"]),
         status=Status(structure["status"]),
         message=str(structure["message"]),

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ..checks import check_parameters
 from ..cost import Cost
 from ..outers import L2, AbstractBox, AbstractProximable, AbstractSupport, LInf, Max, Origin
-from ..problem import AbstractProblem, Quadratic
+from ..problem import AbstractProblem, Quadratic, check_problem
 from ..results import Status
 from ..types import Params, dtype_of, is_parameter, number, parameters
 from . import dual
@@ -212,6 +212,7 @@ def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any =
     above that: this arithmetic cannot tell more. `tol` is raised to 100 eps where it is below. The value includes the
     proximal term and the ridge.
     """
+    check_problem(problem, "solve_subproblem")
     kappa = number(kappa, "kappa", low=0.0, open=True)
     solver = Subsolver(number(tol, "tol", low=0.0, open=True))
     solver.check(problem)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
+from ..arguments import flag
 from ..cost import Cost
 from ..inners import Linearized
 from ..problem import AbstractProblem, MeanOfLosses
@@ -123,5 +124,6 @@ def svrg(step: Any, nu: Any = 0.0, average: bool = True) -> SVRG:
     An epoch is a full snapshot and n steps with replacement from it; the next epoch starts at the average of its
     iterates (or at the last). On smoothed losses the step must be of the order nu / max_i |J_i|^2.
     """
-    none = not callable(nu) and isinstance(nu, int | float) and nu == 0
-    return SVRG(as_schedule(step), None if none else number(nu, "nu", low=0.0, open=True), bool(average))
+    none = isinstance(nu, int | float) and nu == 0 and not isinstance(nu, bool)
+    level = None if none else number(nu, "nu", low=0.0, open=True)
+    return SVRG(as_schedule(step, "step"), level, flag(average, "average"))

@@ -6,15 +6,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array
 
+from ..arguments import described
+from ..checks import check_parameters
 from ..cost import Cost
 from ..inners import ScaledInput
 from ..outers import AbstractOuter
-from ..problem import AbstractProblem, LossOfMean, MeanOfLosses
-from ..types import Key, Params, dtype_of, is_parameter
-from .base import AbstractSolver, Info
+from ..problem import AbstractProblem, LossOfMean, MeanOfLosses, check_maps
+from ..types import Key, Params, dtype_of, is_concrete, is_parameter
+from .base import AbstractSolver, Info, check_solver
 from .estimators import MiniBatch
 from .gauss_newton import GaussNewtonState, StochasticGaussNewton
 from .model_based import ModelBased
@@ -24,6 +27,9 @@ class AbstractWrapper(AbstractSolver):
     """A solver with something else around its steps or its answer; all that it does not say is the solver's."""
 
     solver: AbstractSolver
+
+    def __check_init__(self) -> None:
+        check_solver(self.solver, f"The solver of {type(self).__name__}")
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
         return self.solver.draw(problem, key, count)
@@ -116,16 +122,29 @@ class Rescaled(AbstractWrapper):
 
     scale: Params = None
 
+    def __init__(self, solver: AbstractSolver, scale: Params = None):
+        self.solver = solver
+        self.scale = jax.tree.map(_size, scale)
+
     def init(self, problem: AbstractProblem, w: Params) -> RescaledState:
         if self.scale is None:
             scale = jax.tree.map(lambda x: jnp.where(x == 0, jnp.ones_like(x), jnp.abs(x)), w)
         else:
-            scale = jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape), w, self.scale)
+            scale = self._like(w)
         return RescaledState(self.solver.init(self._seen(problem, scale), jax.tree.map(jnp.divide, w, scale)), scale)
 
     def step(self, problem: AbstractProblem, state: RescaledState, drawn: Any) -> tuple[RescaledState, Info]:
         inner, info = self.solver.step(self._seen(problem, state.scale), state.inner, drawn)
         return RescaledState(inner, state.scale), info
+
+    def _like(self, w: Params) -> Params:
+        """The scale in the shapes of w, or a sentence."""
+        if jax.tree.structure(self.scale) != jax.tree.structure(w):
+            raise ValueError("The scale of Rescaled must have the structure of w; their trees differ.")
+        try:
+            return jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape), w, self.scale)
+        except ValueError as error:
+            raise ValueError("The scale of Rescaled must have the shapes of w, or one number for each leaf.") from error
 
     def _seen(self, problem: AbstractProblem, scale: Params) -> AbstractProblem:
         return eqx.tree_at(lambda p: p.inner, problem, ScaledInput(problem.inner, scale))
@@ -139,6 +158,15 @@ class Rescaled(AbstractWrapper):
         self.solver.check(problem)
 
 
+def _size(x: Any) -> Array:
+    """A leaf of a scale as an array, or a sentence."""
+    numbers = isinstance(x, int | float | np.ndarray | np.number | jax.Array) and not isinstance(x, bool)
+    good = numbers and any(jnp.issubdtype(jnp.result_type(x), kind) for kind in (jnp.integer, jnp.floating))
+    if not good or (is_concrete(x) and not np.all((np.asarray(x) > 0) & np.isfinite(x))):
+        raise ValueError(f"The scale of Rescaled must be a tree like w of finite numbers above 0; it has {described(x)}.")
+    return jnp.asarray(x, jnp.result_type(float)) if jnp.issubdtype(jnp.result_type(x), jnp.integer) else jnp.asarray(x)
+
+
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
     """A solver whose step needs one batch, as an optax transformation: `update(grads, state, params, batch=batch)`.
 
@@ -150,6 +178,8 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
     `casimir_svrg`, `pli` and the "sarah" and "svrg" estimators need full passes over the data between steps, which an
     update does not see, and `Averaged` and `BestSoFar` an answer apart from the iterate: those are for `minimize`.
     """
+    check_solver(solver)
+    check_maps(inner, outer)
     fresh = isinstance(solver, StochasticGaussNewton) and isinstance(solver.estimator, MiniBatch)
     if not fresh and not isinstance(solver, ModelBased):
         raise TypeError(
@@ -165,7 +195,7 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
             raise ValueError(
                 "Call update(grads, state, params, batch=batch): the step needs the parameters and the data."
             )
-        at, rest = eqx.partition(params, is_parameter)
+        at, rest = eqx.partition(check_parameters(params, batch, "params"), is_parameter)
         problem = (LossOfMean if fresh else MeanOfLosses)(inner, outer, batch).bind(rest)
         solver.check(problem)
         return optax.tree.sub(_one_step(solver, problem, at, state), at), state + 1

@@ -2,23 +2,20 @@
 
 import math
 
+from ..arguments import real, whole
 from ..types import Scalar
 
 
 def count(x: int, name: str) -> int:
-    if int(x) != x or x < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; it is {x}.")
-    return int(x)
+    return whole(x, name, high=math.inf)
 
 
 def positive(x: Scalar, name: str, zero: bool = False) -> float:
-    x = float(x)
-    if not (0 < x < math.inf or (zero and x == 0)):
-        raise ValueError(f"{name} must be {'at least 0' if zero else 'above 0'} and finite; it is {x}.")
-    return x
+    return real(x, name, low=0.0, open=not zero)
 
 
 def probability(delta: float) -> float:
-    if not 0 < delta < 1:
+    value = real(delta, "delta")
+    if not 0 < value < 1:
         raise ValueError(f"delta must be between 0 and 1; it is {delta}.")
-    return float(delta)
+    return value
