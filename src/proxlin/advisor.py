@@ -115,8 +115,9 @@ def advise(
     there is time for; with fewer passes than asked for it cannot tell. The rest is a function of the seed, and all of
     it where `settings` is given: then no clock is read. `say` gets a line now and then.
     """
-    start, tell = time.monotonic(), say or (lambda text: None)
+    start = time.monotonic()
     _check(problem, validation, budget, passes, folds, settings, seed, say)
+    tell = say or (lambda text: None)
     w = check_parameters(w, problem.data)
     parts = folds_of(problem, validation, folds, seed)
     methods = methods_of(parts[0].train, w, float(passes))

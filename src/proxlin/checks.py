@@ -115,17 +115,16 @@ def check_parameters(w: Params, data: Any, what: str = "w") -> Params:
             f"{what} has no parameters: at least one leaf must be a floating-point number or an array of them"
             f"{''.join(integers[:1])}."
         )
+    if not jax.config.read("jax_enable_x64"):
+        rows = [("the data leaf " + _name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
+        for name, x in leaves + rows:
+            _check_cut(name, x)
     for name, x in arrays:
         first, other = arrays[0]
         if x.dtype != other.dtype:
             raise TypeError(
                 f"{first} is {other.dtype} and {name} is {x.dtype}; give all parameters one dtype, with .astype."
             )
-    if not jax.config.read("jax_enable_x64"):
-        named = leaves.copy()
-        named += [("the data leaf " + _name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
-        for name, x in named:
-            _check_cut(name, x)
     return jax.tree.map(_as_leaf, with_arrays(w))
 
 

@@ -14,6 +14,7 @@ import traceback
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import proxlin as px
@@ -23,7 +24,11 @@ residual = px.residual(lambda w, x: x @ w)
 
 
 def build(inner=residual, outer=None, data=None, **settings):
-    return px.MeanOfLosses(inner, outer or px.L2(), (X, Y) if data is None else data, **settings)
+    return px.MeanOfLosses(inner, px.L2() if outer is None else outer, (X, Y) if data is None else data, **settings)
+
+
+def build_of(inner):
+    return lambda: build(inner)
 
 
 def broken(x, row, value):
@@ -53,8 +58,10 @@ AT_CONSTRUCTION = {
     "data of objects": (lambda: build(data=np.array([1.0, None])), (TypeError, ValueError), ["data"]),
     "nan in the data": (lambda: build(data=(broken(X, (2, 1), np.nan), Y)), ValueError, ["data[0]", "row 2"]),
     "inf in the data": (lambda: build(data={"x": X, "y": broken(Y, 3, -np.inf)}), ValueError, ["data['y']", "row 3"]),
-    "nan in float16": (lambda: build(data=broken(X, 1, np.nan).astype(np.float16)), ValueError, ["row 1"]),
-    "nan in bfloat16": (lambda: build(data=jnp.asarray(broken(X, 1, np.nan), jnp.bfloat16)), ValueError, ["row 1"]),
+    "nan in complex data": (lambda: build(data=broken(X, 1, np.nan) * 1j), ValueError, ["row 1"]),
+    "float16 data": (lambda: build(data=X.astype(np.float16)), TypeError, ["data is float16", "float32", "float64"]),
+    "bfloat16 data": (lambda: build(data={"x": jnp.asarray(X, jnp.bfloat16)}), TypeError, ["data['x'] is bfloat16"]),
+    "longdouble data": (lambda: build(data=X.astype(np.longdouble)), TypeError, ["data", "float64"]),
     "nan in sparse rows": (
         lambda: build(data=px.SparseRows(np.zeros((3, 1), int), np.array([[1.0], [np.nan], [0.0]]), 2)),
         ValueError,
@@ -118,17 +125,227 @@ AT_THE_FIRST_CALL = {
     "an empty vector": (lambda: build(lambda w, s: w[0][:0]), W, ValueError, ["L2", "at least one"]),
     "complex numbers": (lambda: build(lambda w, s: w[0] * 1j), W, (TypeError, ValueError), ["inner map", "complex"]),
     "target of another shape": (lambda: build(data=(X, Y[:, :1])), W, ValueError, ["(2,)", "(1,)"]),
-    "no parameters": (build, {"n": 3, "f": np.tanh}, TypeError, ["w has no parameters"]),
-    "integer parameters": (build, np.zeros((3, 2), int), TypeError, ["w has no parameters"]),
+    "integers from the inner map": (build_of(lambda w, s: jnp.round(w[0]).astype(int)), W, ValueError, ["int64"]),
+    "bools from the inner map": (build_of(lambda w, s: w[0] > 0), W, ValueError, ["inner map", "bool"]),
+    "no parameters": (build, {"n": 3, "f": np.tanh}, TypeError, ["w has no parameters", "w['n']", "3.0"]),
+    "an integer for w": (build, 3, TypeError, ["w has no parameters", "3.0"]),
+    "a word for w": (build, "w", TypeError, ["w has no parameters"]),
+    "parameters of no entries": (build, np.zeros((0, 2)), TypeError, ["w has no parameters"]),
+    "integer parameters": (build, np.zeros((3, 2), int), TypeError, ["w is an array of int64", "astype", "out of w"]),
+    "an integer array beside": (build, {"a": W, "n": np.arange(3)}, TypeError, ["w['n']", "int64", "out of w"]),
+    "an integer jax array": (build, [W, jnp.arange(3)], TypeError, ["w[1]", "int64", "out of w"]),
+    "a bool array": (build, (W, np.array([True])), TypeError, ["w[1]", "bool", "out of w"]),
+    "a key": (build, {"a": W, "key": jax.random.key(0)}, TypeError, ["w['key']", "key", "out of w"]),
+    "an array of words": (build, {"a": W, "b": np.array(["a"])}, TypeError, ["w['b']", "out of w"]),
+    "float16 parameters": (build, W.astype(np.float16), TypeError, ["w is float16", "float32", "float64"]),
+    "bfloat16 parameters": (build, {"a": jnp.asarray(W, jnp.bfloat16)}, TypeError, ["w['a'] is bfloat16", "float32"]),
+    "bfloat16 of numpy": (build, np.asarray(jnp.asarray(W, jnp.bfloat16)), TypeError, ["bfloat16", "float32"]),
+    "parameters of two dtypes": (
+        build,
+        {"a": W, "b": {"c": W.astype(np.float32)}},
+        TypeError,
+        ["w['a'] is float64", "w['b']['c'] is float32", "one dtype"],
+    ),
+    "a complex number": (build, {"a": W, "b": 1j}, TypeError, ["w['b']", "complex"]),
+    "complex targets": (lambda: build(data=(X, Y * 1j)), W, ValueError, ["inner map", "complex128", "imag"]),
     "complex parameters": (build, {"a": W * 1j}, TypeError, ["w['a']", "complex"]),
     "w None": (build, None, TypeError, ["w has no parameters"]),
     "center of another shape": (lambda: build().regularize(1.0, W[:, :1]), W, (TypeError, ValueError), ["center"]),
     "center a scalar": (lambda: build().regularize(1.0, np.zeros(())), W, (TypeError, ValueError), ["center"]),
+    "center of integers": (lambda: build().regularize(1.0, W.astype(int)), W, TypeError, ["center", "int64"]),
     "center another tree": (lambda: build().regularize(1.0, {"a": W}), W, (TypeError, ValueError), ["center"]),
     "anchor of another shape": (lambda: build().linearize(np.zeros((3, 1))), W, (TypeError, ValueError), ["lineari"]),
     "anchor another tree": (lambda: build().linearize({"a": W}), W, (TypeError, ValueError), ["lineari"]),
 }
 METHODS = ("value", "subgradient")
+
+# Calls of verbs, and words that must be in the sentence: what people bring along from other libraries.
+line = lambda w, x: x @ w
+CALLS = {
+    "a function for a problem": (lambda: px.minimize(lambda w: w, W), TypeError, ["problem", "px.MeanOfLosses"]),
+    "a class for a problem": (lambda: px.minimize(px.MeanOfLosses, W), TypeError, ["problem", "px.MeanOfLosses"]),
+    "no solver": (lambda: px.minimize(build(), W, None), TypeError, ["solver", "px.sgd(0.1)", "None"]),
+    "an uncalled solver": (lambda: px.minimize(build(), W, px.sgd), TypeError, ["function sgd", "call it"]),
+    "an uncalled wrapper": (lambda: px.minimize(build(), W, px.Averaged), TypeError, ["Averaged", "call it"]),
+    "an optimiser of optax": (lambda: px.minimize(build(), W, optax.adam(0.1)), TypeError, ["optax", "subgradient"]),
+    "the name of a solver": (lambda: px.minimize(build(), W, "sgd"), ValueError, ["auto", "px.sgd(0.1)", "'sgd'"]),
+    "a solver of a solver": (lambda: px.Averaged(px.BestSoFar), TypeError, ["Averaged", "BestSoFar", "call it"]),
+    "no w": (lambda: px.minimize(build(), None), TypeError, ["w has no parameters"]),
+    "a scale like another tree": (
+        lambda: px.minimize(build(), W, px.Rescaled(px.sgd(0.1), {"a": 1.0}), steps=1),
+        ValueError,
+        ["scale of Rescaled", "structure of w"],
+    ),
+    "a scale of another shape": (
+        lambda: px.minimize(build(), W, px.Rescaled(px.sgd(0.1), np.ones(7)), steps=1),
+        ValueError,
+        ["scale of Rescaled", "shapes of w"],
+    ),
+    "a step that cannot be traced": (lambda: px.sgd(lambda t: 0.1 if t < 9 else 0.01), TypeError, ["step", "trace"]),
+    "a step of no argument": (lambda: px.sgd(lambda: 0.1), TypeError, ["step", "function of t"]),
+    "a step that is a vector": (lambda: px.sgd(lambda t: jnp.ones(3)), TypeError, ["step", "(3,)"]),
+    "metrics in a list": (lambda: measured([line]), TypeError, ["metrics", "dict"]),
+    "a metric that is no function": (lambda: measured({"error": 1.0}), TypeError, ["'error'", "function of w"]),
+    "a metric without a name": (lambda: measured({0: line}), TypeError, ["name of a metric", "0"]),
+    "a metric of a vector": (lambda: measured({"e": lambda w: w[0]}), TypeError, ["'e'", "one number", "(2,)"]),
+    "a metric of None": (lambda: measured({"e": lambda w: None}), TypeError, ["'e'", "one number", "None"]),
+    "a metric of a word": (lambda: measured({"e": lambda w: "low"}), TypeError, ["'e'", "one number", "low"]),
+    "a complex metric": (lambda: measured({"e": lambda w: 1j}), TypeError, ["'e'", "one number"]),
+    "a stop rule of a vector": (
+        lambda: px.minimize(build(), W, px.sgd(0.1), steps=4, stop=lambda w, record: w[0] > 0),
+        TypeError,
+        ["stop", "(2,)"],
+    ),
+    "a validation loss of a vector": (
+        lambda: px.tune(build(), W, px.sgd(0.1), lambda w: w[0], 1),
+        TypeError,
+        ["validation", "(2,)"],
+    ),
+    "an empty list of solvers": (lambda: px.tune(build(), W, [], build(), 1), ValueError, ["at least one solver"]),
+    "an axis that is a list": (lambda: px.Space(px.sgd, {"step": [0.1, 1.0]}), TypeError, ["'step'", "Lattice"]),
+    "a bracket beyond the end": (lambda: px.Lattice(1.0, 2.0, (3,), high=2), ValueError, ["bracket", "3"]),
+    "LossOfMean to advise": (
+        lambda: px.advise(px.LossOfMean(residual, px.L2(), (X, Y)), W),
+        TypeError,
+        ["MeanOfLosses", "LossOfMean"],
+    ),
+} | {
+    f"a metric called {name}": (lambda name=name: measured({name: line}), ValueError, [f"'{name}'", "rename"])
+    for name in ("step", "passes", "seconds", "value")
+}
+
+
+def measured(metrics):
+    return px.minimize(build(), W, px.sgd(0.1), steps=4, metrics=metrics)
+
+
+# kind of an argument -> what it is not
+TREES = {"text": "text", "list": [], "dict": {}, "function": lambda: 0, "class": px.L2, "object": object()}
+ARRAYS = {"vector": np.ones(3), "matrix": jnp.ones((2, 2)), "0-d text": np.array("x"), "key": jax.random.key(0)}
+NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-1": -1, "-0.5": -0.5, "huge": 10**400, "complex": 1j}
+NOT = {
+    "number": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "bools": np.array(True)},
+    "schedule": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "0": 0, "sgd": px.sgd},
+    "whole": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "1.5": 1.5, "2**70": 2**70},
+    "flag": {**TREES, **ARRAYS, **NUMBERS, "None": None, "1.5": 1.5, "1": 1},
+    "word": {**TREES, **ARRAYS, **NUMBERS, "True": True},
+    "function": {**ARRAYS, **NUMBERS, "text": "text", "list": [], "dict": {}, "True": True},
+    "thing": {**TREES, **ARRAYS, **NUMBERS, "True": True, "sgd": px.sgd, "optax": optax.adam(0.1)},
+}
+without = lambda kind, *names: {name: value for name, value in NOT[kind].items() if name not in names}
+for kind in ("number", "schedule", "whole", "function"):
+    NOT[f"optional {kind}"] = without(kind, "None")
+NOT["count from 2"] = NOT["whole"] | {"1": 1}
+NOT["passes"] = without("whole", "function", "class") | {"0": 0}
+NOT["finite"] = without("number", "-1", "-0.5")
+NOT["optional fraction"] = without("optional whole", "-1")
+NOT["size"] = without("thing", "list", "dict", "vector", "matrix", "huge")
+NOT["solver"] = without("thing", "text")
+NOT["metrics"] = without("thing", "dict")
+NOT["path"] = without("thing", "text")
+chain = px.Chains(2, 2)
+sarah = functools.partial(px.stochastic_gauss_newton, estimator="sarah")
+# name -> (function, its good arguments, the kinds of those that are replaced one by one)
+ARGUMENTS = {
+    "MeanOfLosses": (build, {}, {"inner": "function", "outer": "thing", "ridge": "number"}),
+    "residual": (px.residual, {}, {"predict": "function"}),
+    "augmented_scores": (
+        px.augmented_scores,
+        {"predict": line, "oracle": chain},
+        {"predict": "function", "oracle": "thing"},
+    ),
+    "SparseRows": (
+        px.SparseRows,
+        {"indices": np.zeros((2, 1), int), "values": np.ones((2, 1)), "columns": 3},
+        {"columns": "whole"},
+    ),
+    "Chains": (px.Chains, {"length": 2, "labels": 2}, {"length": "whole", "labels": "whole"}),
+    "MonotonePaths": (px.MonotonePaths, {"rows": 2, "cols": 2}, {"rows": "whole", "cols": "whole"}),
+    "Huber": (px.Huber, {}, {"delta": "number"}),
+    "Quantile": (px.Quantile, {}, {"q": "number"}),
+    "StructuredHinge": (px.StructuredHinge, {"oracle": chain}, {"oracle": "thing", "top": "whole"}),
+    "EntropyHinge": (px.EntropyHinge, {}, {"oracle": "thing"}),
+    "smooth": (build().smooth, {}, {"nu": "number"}),
+    "regularize": (build().regularize, {"center": W}, {"kappa": "number"}),
+    "Constant": (px.Constant, {}, {"s": "number"}),
+    "Inverse": (px.Inverse, {}, {"s": "number"}),
+    "InverseSqrt": (px.InverseSqrt, {}, {"s": "number"}),
+    "MLP": (px.networks.MLP, {"sizes": (1, 1)}, {"sizes": "function", "activation": "word", "bias": "flag"}),
+    "Lattice": (
+        px.Lattice,
+        {"center": 1.0, "ratio": 2.0},
+        {"ratio": "number", "bracket": "function", "low": "optional fraction", "high": "optional fraction"},
+    ),
+    "Choice": (px.Choice, {"options": (1, 2)}, {"options": "function", "bracket": "function", "ordered": "flag"}),
+    "Space": (
+        px.Space,
+        {"make": px.sgd, "axes": {"step": px.Lattice(0.1, 2.0)}},
+        {"make": "function", "axes": "thing", "budget": "whole"},
+    ),
+    "shard": (px.shard, {"data": (X, Y)}, {"devices": "thing"}),
+    "Averaged": (px.Averaged, {}, {"solver": "thing"}),
+    "BestSoFar": (px.BestSoFar, {}, {"solver": "thing"}),
+    "Rescaled": (px.Rescaled, {"solver": px.sgd(0.1)}, {"solver": "thing", "scale": "size"}),
+    "as_optax": (
+        px.as_optax,
+        {"solver": px.sgd(0.1), "inner": residual, "outer": px.L2()},
+        {"solver": "thing", "inner": "function", "outer": "thing"},
+    ),
+    "at_noise_level": (px.at_noise_level, {}, {"level": "number"}),
+    "sgd": (px.sgd, {"step": 0.1}, {"step": "schedule", "batch_size": "whole", "replace": "flag"}),
+    "subgradient_descent": (px.subgradient_descent, {}, {"step": "schedule"}),
+    "truncated": (px.truncated, {"step": 0.1}, {"step": "schedule", "lower": "finite", "batch_size": "whole"}),
+    "stochastic_prox_linear": (
+        px.stochastic_prox_linear,
+        {"step": 0.1},
+        {"step": "schedule", "batch_size": "whole"},
+    ),
+    "svrg": (px.svrg, {"step": 0.1}, {"step": "schedule", "nu": "number", "average": "flag"}),
+    "casimir_svrg": (
+        px.casimir_svrg,
+        {"nu": 0.1},
+        {"nu": "schedule", "kappa": "optional schedule", "step": "optional schedule"}
+        | {"warm_start": "word", "average": "flag"},
+    ),
+    "pli": (
+        px.pli,
+        {"kappa": 1.0, "nu": 0.1},
+        {"kappa": "number", "nu": "optional schedule", "inner_passes": "passes", "step": "optional schedule"}
+        | {"inner": "word"},
+    ),
+    "prox_linear": (px.prox_linear, {}, {"kappa": "optional number", "tol": "number", "accelerated": "flag"}),
+    "lbfgs": (px.lbfgs, {}, {"nu": "optional number", "memory": "whole"}),
+    "stochastic_gauss_newton": (
+        sarah,
+        {"kappa": 1.0, "batch_size": 2},
+        {"kappa": "schedule", "batch_size": "whole", "jacobian_batch_size": "optional whole"}
+        | {"period": "optional whole", "estimator": "word", "subsolver": "word"},
+    ),
+    "solve_subproblem": (
+        px.solve_subproblem,
+        {"problem": build(), "w": W, "kappa": 1.0},
+        {"problem": "thing", "kappa": "number", "tol": "number"},
+    ),
+    "minimize": (
+        px.minimize,
+        {"problem": build(), "w": W, "solver": px.sgd(0.1)},
+        {"problem": "thing", "solver": "solver", "passes": "optional number", "steps": "optional whole"}
+        | {"tol": "optional number", "stop": "optional function", "seed": "whole", "metrics": "metrics"}
+        | {"progress": "flag", "resume": "thing"},
+    ),
+    "tune": (
+        px.tune,
+        {"problem": build(), "w": W, "solvers": px.sgd(0.1), "validation": build(), "passes": 1},
+        {"problem": "thing", "solvers": "thing", "validation": "function", "passes": "number", "seeds": "whole"},
+    ),
+    "advise": (
+        px.advise,
+        {"problem": build(), "w": W},
+        {"problem": "thing", "validation": "thing", "budget": "number", "passes": "number", "folds": "count from 2"}
+        | {"settings": "optional whole", "seed": "whole", "say": "optional function"},
+    ),
+    "load_solution": (px.load_solution, {}, {"path": "path"}),
+}
 
 
 def dimension_checked():
@@ -175,6 +392,12 @@ WITHOUT_X64 = {
         TypeError,
         ["values", "float64"],
     ),
+    "complex128 data": (
+        lambda: build(data=(X.astype(np.float32), Y * 1j)),
+        W.astype(np.float32),
+        TypeError,
+        ["data[1]", "complex128", "complex64", "jax_enable_x64"],
+    ),
     "a float64 batch": (lambda: build()[1], W.astype(np.float32), TypeError, ["data[0]", "float64"]),
 }
 FINE_WITHOUT_X64 = {
@@ -200,11 +423,22 @@ def first_calls(make, w) -> dict:
     return {"construction": made} | {m: outcome(lambda m=m: getattr(p, m)(w)) for m in METHODS}
 
 
+def refusals(function, good, kinds) -> dict:
+    """The outcome of every wrong value of every argument, one at a time."""
+    return {
+        f"{name}={what}": outcome(lambda name=name, value=value: function(**good | {name: value}))
+        for name, kind in kinds.items()
+        for what, value in NOT[kind].items()
+    }
+
+
 def main() -> None:
     """All outcomes of one process, as JSON."""
     if sys.argv[1] == "x64":
         found = {name: outcome(case[0]) for name, case in AT_CONSTRUCTION.items()}
         found |= {name: first_calls(case[0], case[1]) for name, case in AT_THE_FIRST_CALL.items()}
+        found |= {name: outcome(case[0]) for name, case in CALLS.items()}
+        found |= {name: refusals(*case) for name, case in ARGUMENTS.items()}
     else:
         found = {name: first_calls(case[0], case[1]) for name, case in WITHOUT_X64.items()}
         found |= {name: outcome(case) for name, case in FINE_WITHOUT_X64.items()}
@@ -247,6 +481,39 @@ def test_at_the_first_call(name):
         return
     for method in METHODS:
         assert_sentence(found[method], error, words)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_of_calls(name):
+    _, error, words = CALLS[name]
+    assert_sentence(run("x64")[name], error, words)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_of_arguments(name):
+    """Every wrong value of every argument is refused in a sentence of our own that names the argument."""
+    _, _, kinds = ARGUMENTS[name]
+    found = run("x64")[name]
+    assert len(found) == sum(len(NOT[kind]) for kind in kinds.values())
+    for case, refused in found.items():
+        word = NAMES.get(case.partition("=")[0], case.partition("=")[0])
+        try:
+            assert_sentence(refused, (TypeError, ValueError), [word])
+            assert "/proxlin/" in refused[2].rpartition('File "')[2], "the sentence is not ours"
+        except AssertionError as error:
+            raise AssertionError(f"{name}({case}): {error}") from error
+
+
+# where the sentence has another word for an argument
+NAMES = {
+    "inner": "inner",
+    "predict": "predict",
+    "s": "step of",
+    "level": "noise level",
+    "rows": "rows",
+    "cols": "columns",
+}
+NAMES |= {"sizes": "size", "solvers": "tune", "make": "make", "activation": "activation"}
 
 
 @pytest.mark.parametrize("name", WITHOUT_X64)

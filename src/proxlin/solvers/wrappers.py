@@ -159,12 +159,13 @@ class Rescaled(AbstractWrapper):
 
 
 def _size(x: Any) -> Array:
-    """A leaf of a scale as an array, or a sentence."""
-    numbers = isinstance(x, int | float | np.ndarray | np.number | jax.Array) and not isinstance(x, bool)
-    good = numbers and any(jnp.issubdtype(jnp.result_type(x), kind) for kind in (jnp.integer, jnp.floating))
-    if not good or (is_concrete(x) and not np.all((np.asarray(x) > 0) & np.isfinite(x))):
-        raise ValueError(f"The scale of Rescaled must be a tree like w of finite numbers above 0; it has {described(x)}.")
-    return jnp.asarray(x, jnp.result_type(float)) if jnp.issubdtype(jnp.result_type(x), jnp.integer) else jnp.asarray(x)
+    """Return a leaf of a scale as an array, or raise a sentence."""
+    given = x if isinstance(x, np.ndarray | jax.Array) else np.asarray(x)
+    is_integer = jnp.issubdtype(given.dtype, jnp.integer)
+    good = is_integer or jnp.issubdtype(given.dtype, jnp.floating)
+    if not good or (is_concrete(given) and not np.all((np.asarray(given) > 0) & np.isfinite(given))):
+        raise ValueError(f"The scale of Rescaled must be a tree like w of numbers above 0; it has {described(x)}.")
+    return jnp.asarray(given, jnp.result_type(float) if is_integer else None)
 
 
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
