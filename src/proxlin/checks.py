@@ -129,7 +129,7 @@ def check_parameters(w: Params, data: Any, what: str = "w") -> Params:
 
 
 def _as_leaf(x: Any) -> Any:
-    """A leaf of w as it is carried: parameters as jax arrays, integers of NumPy as those of Python, which are static."""
+    """Return a leaf of w as it is carried: parameters as jax arrays, integers of NumPy as static ones of Python."""
     if isinstance(x, np.integer | np.bool_):
         return x.item()
     return jnp.asarray(x) if is_parameter(x) else x

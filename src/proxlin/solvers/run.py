@@ -43,6 +43,10 @@ def minimize(
 ) -> Solution:
     """min F(w) from w. See the class `Solution` for what comes back.
 
+    The parameters are the floating-point leaves of w, all in float32 or all in float64; a number among them comes back
+    as an array of no axes, and leaves that are no arrays are carried along. `metrics` are functions of w that return
+    one number, by their names in the history.
+
     The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
     kappa |w+ - w| is at most tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when
     no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the
