@@ -112,9 +112,9 @@ def test_tune_refuses_wrong_use(problems):
     train, held_out, w = problems
     for solvers, passes, seeds, word in (
         ([], 5, 1, "at least one"),
-        (["sgd"], 5, 1, "it got str"),
-        (px.sgd(0.1), 0, 1, "positive passes"),
-        (px.sgd(0.1), 5, 0, "seeds from 1"),
+        (["sgd"], 5, 1, "it is str"),
+        (px.sgd(0.1), 0, 1, "passes must be above 0"),
+        (px.sgd(0.1), 5, 0, "seeds must be"),
     ):
         with pytest.raises((ValueError, TypeError), match=word):
             px.tune(train, w, solvers, held_out, passes, seeds)

@@ -201,7 +201,7 @@ def test_budgets_in_steps_and_fractions_of_a_pass():
     assert px.minimize(problem, w, px.sgd(0.01), passes=0).history["step"].tolist() == [0]
     assert px.minimize(problem, w, px.sgd(0.01)).history["passes"][-1] == 100
     assert px.minimize(problem, w, px.subgradient_descent(0.01)).history["step"][-1] == 100
-    with pytest.raises(ValueError, match="steps must not be negative"):
+    with pytest.raises(ValueError, match="steps must be a whole number"):
         px.minimize(problem, w, px.sgd(0.01), steps=-1)
 
 
