@@ -4,10 +4,12 @@ import pickle
 import sys
 from importlib import import_module
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, QuantileRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, scale
@@ -68,10 +70,31 @@ def test_it_is_the_minimiser_that_cvxpy_finds():
     model = CompositeRegressor(px.Quantile(0.3), ridge=0.0).fit(x, y[:, 0], s)
     W, b = cp.Variable(3), cp.Variable()
     r = x @ W + b - y[:, 0]
-    peer = cp.Problem(cp.Minimize(cp.sum(cp.multiply(s, cp.maximum(0.3 * r, -0.7 * r)))))
+    peer = cp.Problem(cp.Minimize(cp.sum(cp.multiply(s, cp.maximum(0.7 * r, -0.3 * r)))))
     peer.solve(solver=cp.CLARABEL)
     r = model.predict(x) - y[:, 0]
-    assert np.sum(s * np.maximum(0.3 * r, -0.7 * r)) <= peer.value * (1 + 1e-8)
+    assert np.sum(s * np.maximum(0.7 * r, -0.3 * r)) <= peer.value * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
+def test_a_quantile_is_that_of_y(q):
+    """About q of y lies below the prediction: for `px.residual`, for the estimator, and as scikit-learn says."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(80, 2))
+    y = x @ [1.0, -2.0] + 3 + rng.exponential(size=80)
+    model = CompositeRegressor(px.Quantile(q), ridge=0.0).fit(x, y)
+    peer = QuantileRegressor(quantile=q, alpha=0.0).fit(x, y)
+    loss = lambda predicted: np.maximum(q * (y - predicted), (q - 1) * (y - predicted)).mean()
+    assert loss(model.predict(x)) <= loss(peer.predict(x)) * (1 + 1e-8)
+    with jax.enable_x64(True):
+        inner = px.residual(lambda w, x: (w[:2] @ x + w[2])[None])
+        problem = px.MeanOfLosses(inner, px.Quantile(q), (x, y[:, None]))
+        w = np.asarray(px.minimize(problem, jnp.zeros(3), px.prox_linear(), tol=1e-10).w)
+    for predicted in (model.predict(x), x @ w[:2] + w[2]):
+        # An optimal plane passes through at most 3 rows, one for each parameter, and has q of y below it or on it.
+        slack = 1e-6
+        below, at_most = np.sum(y < predicted - slack), np.sum(y <= predicted + slack)
+        assert below <= q * 80 <= at_most <= below + 3
 
 
 def test_in_pipelines_and_searches():

@@ -100,8 +100,8 @@ def capped(u: np.ndarray, s: float) -> np.ndarray:
 TWINS = {
     "L1": clipped(-1.0, 1.0),
     "Hinge": clipped(0.0, 1.0),
-    "Quantile(0.3)": clipped(0.3 - 1, 0.3),
-    "Quantile(0.9)": clipped(0.9 - 1, 0.9),
+    "Quantile(0.3)": clipped(-0.3, 1 - 0.3),
+    "Quantile(0.9)": clipped(-0.9, 1 - 0.9),
     "WeightedL1": clipped(-2.0, 2.0),
     "Huber(0.7)": clipped(-0.7, 0.7, 1.0),
     "L1.smooth(0.3)": clipped(-1.0, 1.0, 0.3),

@@ -71,7 +71,7 @@ def test_the_values_are_those_of_the_contract():
         (px.Huber(2.0), 2 * (3 - 1) + 2 * (4 - 1) + 0.125),
         (px.SquaredL2(), 12.625),
         (px.Hinge(), 3.5),
-        (px.Quantile(0.3), 0.3 * 3.5 + 0.7 * 4),
+        (px.Quantile(0.3), 0.7 * 3.5 + 0.3 * 4),
     ]
     for f, value in expected:
         assert abs(float(f.value(u)) - value) <= 1e-14, f
@@ -386,7 +386,7 @@ def test_users_support_and_proximable_functions_get_smoothing_for_free():
 def test_the_dual_form_is_the_conjugate(name):
     """f* = indicator of V + rho/2 |v|^2; a proximable function may say that it has none."""
     f, v = outer_of(name), np.random.default_rng(11).normal(size=(50, 7)) * 0.4
-    v = np.concatenate([v, np.full((1, 7), 1 / 7), np.eye(7)])
+    v = np.concatenate([v, np.full((1, 7), 1 / 7), np.full((1, 7), 0.05), np.eye(7)])  # each V holds some of these
     try:
         support, rho = f.dual_form()
     except TypeError as error:

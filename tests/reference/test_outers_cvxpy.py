@@ -16,8 +16,8 @@ PAIRS = {
     "Huber(0.7)": (px.Huber(0.7), lambda p: cp.sum(cp.huber(p, 0.7)) / 2),
     "SquaredL2": (px.SquaredL2(), lambda p: cp.sum_squares(p) / 2),
     "Hinge": (px.Hinge(), lambda p: cp.sum(cp.pos(p))),
-    "Quantile(0.3)": (px.Quantile(0.3), lambda p: cp.sum(cp.maximum(0.3 * p, -0.7 * p))),
-    "Quantile(0.9)": (px.Quantile(0.9), lambda p: cp.sum(cp.maximum(0.9 * p, -0.1 * p))),
+    "Quantile(0.3)": (px.Quantile(0.3), lambda p: cp.sum(cp.maximum(0.7 * p, -0.3 * p))),
+    "Quantile(0.9)": (px.Quantile(0.9), lambda p: cp.sum(cp.maximum(0.1 * p, -0.9 * p))),
 }
 every = pytest.mark.parametrize("name", PAIRS)
 
@@ -76,7 +76,7 @@ def test_projection_onto_the_dual_set(name):
         "LInf": lambda x: [cp.norm1(x) <= 1],
         "Max": lambda x: [x >= 0, cp.sum(x) == 1],
         "Hinge": lambda x: [x >= 0, x <= 1],
-        "Quantile(0.3)": lambda x: [x >= -0.7, x <= 0.3],
+        "Quantile(0.3)": lambda x: [x >= -0.3, x <= 0.7],
     }
     for k, size in ((1, 1.0), (4, 0.2), (9, 2.0)):
         v = np.random.default_rng(k).normal(size=k) * size

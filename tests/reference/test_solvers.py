@@ -134,7 +134,7 @@ OUTERS = {
     "LInf": (px.LInf(), lambda cp, z: sum(cp.norm_inf(z[i]) for i in range(z.shape[0]))),
     "Max": (px.Max(), lambda cp, z: cp.sum(cp.max(z, axis=1))),
     "Hinge": (px.Hinge(), lambda cp, z: cp.sum(cp.pos(z))),
-    "Quantile": (px.Quantile(0.3), lambda cp, z: cp.sum(cp.maximum(0.3 * z, -0.7 * z))),
+    "Quantile": (px.Quantile(0.3), lambda cp, z: cp.sum(cp.maximum(0.7 * z, -0.3 * z))),
     "Huber": (px.Huber(0.5), lambda cp, z: cp.sum(cp.huber(z, 0.5)) / 2),
     "SquaredL2": (px.SquaredL2(), lambda cp, z: cp.sum_squares(z) / 2),
 }
@@ -291,7 +291,7 @@ def test_l1_fits_against_ipopt(name, fits):
 
 KINKS = {  # rows of v in df(z), z, and how many equations keep z at its kinks
     "L1": (px.L1(), [[0.2, 1, -1], [1, 1, -1]], [[0, 2, -3], [1, 4, -1]], 1),
-    "Quantile": (px.Quantile(0.3), [[0.3, -0.7, 0], [0.1, 0.2, 0.3]], [[1, -1, 0], [0, 0, 5]], 3),
+    "Quantile": (px.Quantile(0.3), [[0.7, -0.3, 0], [0.1, 0.2, 0.7]], [[1, -1, 0], [0, 0, 5]], 3),
     "L2": (px.L2(), [[0.5, 0.5, 0], [0.6, 0.8, 0]], [[0, 0, 0], [3, 4, 0]], 3),
     "Max": (px.Max(), [[0.5, 0.5, 0], [1, 0, 0]], [[7, 7, 1], [2, 1, 0]], 1),
     "LInf": (px.LInf(), [[0.5, -0.5, 0], [0.2, 0.1, 0]], [[7, -7, 1], [0, 0, 0]], 4),

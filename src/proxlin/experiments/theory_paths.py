@@ -22,7 +22,7 @@ from ..types import Params
 from .base import Row
 from .sine import Path, aligned, as_printed, attained, exact_path, near, orthogonal
 
-OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.3)}
+OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.7)}
 MAPS = {"sine, A across B": orthogonal, "sine, A along B": aligned}
 NETWORK = "tanh network"
 SMALL, LARGE = "L l / sqrt n", "L l"

@@ -172,12 +172,12 @@ class Hinge(AbstractBox):
 
 
 class Quantile(AbstractBox):
-    """f(u) = sum_j max(q u_j, (q - 1) u_j), 0 < q < 1; V = [q - 1, q]^k.
+    """f(u) = sum_j max((1 - q) u_j, -q u_j), 0 < q < 1; V = [-q, 1 - q]^k.
 
-    With u = prediction - y, min f(u) fits the quantile 1 - q of y (and q with u = y - prediction).
+    It is for u = prediction - y, which is what `px.residual` returns: the minimiser predicts the q-quantile of y.
 
-    >>> round(float(Quantile(0.9).value(jnp.array([1.0, -1.0]))), 6)
-    1.0
+    >>> [round(float(Quantile(0.9).value(jnp.array([u]))), 6) for u in (1.0, -1.0)]
+    [0.1, 0.9]
     """
 
     q: Array
@@ -188,7 +188,7 @@ class Quantile(AbstractBox):
             raise ValueError(f"The level q of Quantile must be below 1; it is {q}.")
 
     def bounds(self) -> tuple[Scalar, Scalar]:
-        return self.q - 1, self.q
+        return -self.q, 1 - self.q
 
     def sharpness(self, k: int) -> Scalar:
         return jnp.minimum(self.q, 1 - self.q)
