@@ -32,6 +32,7 @@ from ..metrics import outputs
 from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
 from ..problem import AbstractProblem, MeanOfLosses
+from ..results import Status
 from ..solvers import AbstractSolver, minimize
 from ..types import Params
 from ..units import units_of
@@ -105,6 +106,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
                 seed = int(check_random_state(self.random_state).randint(2**31 - 1))
                 self.solution_ = minimize(problem, w, self.solver, passes=self.passes, seed=seed)
                 self._keep(self.solution_.w, int(self.solution_.history["step"][-1]))
+                if self.solution_.status == Status.diverged:
+                    warnings.warn(f"{self.solution_.message} Take a smaller step.", ConvergenceWarning, stacklevel=2)
         self._calls = 0
         return self
 
@@ -131,9 +134,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         """The labels of best score: a list of arrays, or one array where X is 2-D."""
         check_is_fitted(self)
         flat, lengths = flattened(X)
-        x = validate_data(self, flat, reset=False, dtype=np.float64)
+        x = np.asarray(validate_data(self, flat, reset=False, dtype=np.float64))
         lengths = np.ones(len(x), int) if lengths is None else lengths
-        labels = self.classes_[self._decoded((x - self._center) / self._scale, lengths)]
+        labels = self.classes_[self._decoded(self._units.features(x), lengths)]
         return labels if is_table(X) else np.split(labels, np.cumsum(lengths)[:-1])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -165,13 +168,13 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         s = _check_sample_weight(weights, lengths, dtype=np.float64, ensure_non_negative=True)
         if not np.any(s > 0):
             raise ValueError("All sample weights are 0.")
+        s = s / s.max()  # first: a sum of huge weights would overflow
         used, each = s > 0, np.repeat(s > 0, lengths)
         return x[each], lengths[used], labels[each], s[used] / s[used].mean()
 
     def _standardize(self, x: np.ndarray, s: np.ndarray) -> None:
         """Features by mean and deviation over all positions."""
-        units = units_of(x, x[:, :0], s)  # no targets to scale
-        self._center, self._scale = units.x_center, units.x_scale
+        self._units = units_of(x, x[:, :0], s)  # no targets to scale
 
     def _problem(self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray) -> MeanOfLosses:
         unknown = np.setdiff1d(labels, self.classes_)
@@ -181,7 +184,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             )
         predict = self._model(int(lengths.max()))
         y = encoded(predict.oracle, padded(np.searchsorted(self.classes_, labels), lengths))
-        data = (padded((x - self._center) / self._scale, lengths), lengths), y
+        data = (padded(self._units.features(x), lengths), lengths), y
         inner, outer = self._loss(predict)
         return MeanOfLosses(inner, outer, jax.tree.map(jnp.asarray, data), ridge=self.ridge, weights=jnp.asarray(s))
 

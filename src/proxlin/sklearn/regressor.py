@@ -5,6 +5,7 @@
 x and y are standardised, s are the sample weights.
 """
 
+import warnings
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, no_type_check
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -20,28 +22,36 @@ from ..inners import residual
 from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
 from ..problem import MeanOfLosses
-from ..solvers import AbstractSolver, minimize, solve_subproblem
+from ..results import Status
+from ..solvers import AbstractSolver, Solution, minimize, solve_subproblem
 from ..types import Params
-from ..units import units_of
+from ..units import LEAST, NORMAL, Units, has_scale, residual_scale, scaled, units_of
 
 LOSSES: dict[str, Any] = {
     "l2": L2,
     "l1": L1,
     "linf": LInf,
-    "huber": Huber,
+    "huber": lambda: Huber(NORMAL),
     "squared": SquaredL2,
     "median": lambda: Quantile(0.5),
 }
+NEARLY_SUPPORT = 1e-3  # of a target's deviation; the scale of a first fit, as robust as l1 is for Huber's loss
+ROUNDS = 100  # of a fit and the scale of its residuals; ten to thirty are usual
+SAME = 1e-6  # relative; two scales as near as this are one
 
 
 class CompositeRegressor(RegressorMixin, BaseEstimator):
     """A linear model or a network fitted under a nonsmooth loss of all targets at once.
 
     loss: "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared", "median", or an outer
-    function such as `px.Quantile(0.9)`, of residuals in units of each target's robust deviation.
+    function such as `px.Quantile(0.9)`. The delta of `px.Huber(delta)` (the epsilon of scikit-learn's HuberRegressor)
+    and the nu of `px.L2().smooth(nu)` are multiples of `scale_`, the scale of each target's residuals: 1.4826 times
+    their median absolute value, found together with the fit. "huber" is `px.Huber(1.345)`.
     hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a smooth activation.
     solver: "auto", or a solver such as `px.sgd(0.01)`; linear models of moderate size are solved exactly.
-    passes, steps, tol: budgets of `px.minimize`.
+    passes, steps, tol: budgets of `px.minimize`. A budget that ends before tol is reached is a ConvergenceWarning,
+    unless tol is None. `n_iter_` is the number of steps, `scale_` the scale of the residuals, one for each target,
+    and `solution_` what `px.minimize` returned last.
 
     >>> x = np.arange(8.0)[:, None]
     >>> y = 2 * x[:, 0] + 1
@@ -81,18 +91,15 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         X, y, s = self._checked(X, y, sample_weight, first=True)
         self._standardize(X, y, s)
         with jax.enable_x64(True):
-            w = self._start()
-            budget = {"passes": self.passes, "steps": self.steps, "tol": self.tol}
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            self.solution_ = minimize(self._problem(X, y, s), w, self.solver, seed=seed, **budget)
-            self._keep(self.solution_.w)
+            self._keep(self._fitted(X, y, s))
         self._calls = 0
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
         """One stochastic prox-linear step on the rows given: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at call t = 1, 2, ...
 
-        The first call decides the units of features and targets.
+        The first call decides the units of features and targets. Where the loss has a scale (see `loss`) the first call
+        begins with a fit to its rows, whose residuals decide that scale.
         """
         first = "_w" not in vars(self)
         X, y, s = self._checked(X, y, sample_weight, first=first)
@@ -101,33 +108,40 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             self._calls = 0
         self._calls += 1
         with jax.enable_x64(True):
-            w = self._start() if first else jax.tree.map(jnp.asarray, self._w)
+            if not first:
+                w = jax.tree.map(jnp.asarray, self._w)
+            elif has_scale(self._loss(), y.shape[1]):
+                w = self._fitted(X, y, s)
+            else:
+                w = self._start()
             self._keep(solve_subproblem(self._problem(X, y, s), w, self._calls**0.5, tol=1e-10).w)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        x = (validate_data(self, X, reset=False, dtype=np.float64) - self._center) / self._scale
-        if len(self._w) == 1:
-            z = x @ self._w[0]["W"].T + self._w[0]["b"]
-        else:
-            with jax.enable_x64(True):
-                z = np.asarray(jax.vmap(lambda row: self._network()(self._w, row))(jnp.asarray(x)))
-        z = z * self._y_scale + self._y_center
-        return z[:, 0] if self._flat else z
+        x = self._units.features(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        found = self._units.given(self._outputs(self._w, x))
+        wrong = ~np.isfinite(found).all(axis=1)
+        if wrong.any():
+            raise ValueError(f"The prediction for row {wrong.argmax()} of X overflows; its features are out of range.")
+        return found[:, 0] if self._flat else found
 
     @property
     def coef_(self) -> np.ndarray:
         """Of the linear model, in the units of the data: (features,) or (targets, features)."""
         self._linear("coef_")
-        coef = self._w[0]["W"] * self._y_scale[:, None] / self._scale
+        units = self._units
+        with np.errstate(over="ignore"):
+            coef = self._w[0]["W"] * (units.y_scale[:, None] / units.x_scale)
+        if not np.all(np.isfinite(coef)):
+            raise ValueError("coef_ overflows in the units of X and y; give X in larger units or y in smaller ones.")
         return coef[0] if self._flat else coef
 
     @property
     def intercept_(self) -> Any:
         self._linear("intercept_")
         W, b = self._w[0]["W"], self._w[0]["b"]
-        intercept = (b - W @ (self._center / self._scale)) * self._y_scale + self._y_center
+        intercept = self._units.given((b - W @ (self._units.x_center / self._units.x_scale))[None])[0]
         return intercept[0] if self._flat else intercept
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -149,33 +163,100 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         s = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
         if not np.any(s > 0):
             raise ValueError("All sample weights are 0.")
+        s = s / s.max()  # first: a sum of huge weights would overflow
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
-        if not first and y.shape[1] != len(self._y_scale):
-            raise ValueError(f"y has {y.shape[1]} targets; the first call had {len(self._y_scale)}.")
+        if not first and y.shape[1] != len(self._units.y_scale):
+            raise ValueError(f"y has {y.shape[1]} targets; the first call had {len(self._units.y_scale)}.")
         used = s > 0
         return X[used], y[used], s[used] / s[used].mean()
 
     def _standardize(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> None:
         """Features by mean and deviation; targets by median and median absolute deviation, which outliers leave."""
-        units = units_of(X, y, s)
-        self._center, self._scale = units.x_center, units.x_scale
-        self._y_center, self._y_scale = units.y_center, units.y_scale
+        self._units = units_of(X, y, s)
+        self._sigma = NEARLY_SUPPORT
 
-    def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
-        x, z = (X - self._center) / self._scale, (y - self._y_center) / self._y_scale
+    def _fitted(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> Params:
+        """The minimiser. For a loss with a scale it is that at the scale of its own residuals: a fixed point, as in
+        R's `rlm`, of fits and of the scales they leave. Numbers alone change from one round to the next, so all
+        rounds share one compiled program.
+        """
+        given, w = self._units, self._start()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        budget = {"passes": self.passes, "steps": self.steps, "tol": self.tol}
+        self.n_iter_ = 0
+        matters = has_scale(self._loss(), y.shape[1])
+        taken = None  # the scale of the loss in this round, once a first fit has told one
+        for _ in range(ROUNDS):
+            solution = minimize(self._problem(X, y, s), w, self.solver, seed=seed, **budget)
+            w = solution.w
+            self.n_iter_ += int(solution.history["step"][-1])
+            scale = self._residual_scale(w, X, y, s, given)
+            if not matters:
+                break
+            # A run that spent its budget is no minimiser, so that its scale would never come to rest.
+            ended = solution.status not in (Status.converged, Status.stalled)
+            if taken is not None and (ended or np.all(np.abs(scale - taken) <= SAME * scale)):
+                break
+            taken = scale
+            w = self._in_units(given.of_residuals(scale), w)
+        else:
+            _warn(f"The scale of the residuals still moved after {ROUNDS} fits; the loss may have two answers.")
+        self.scale_ = scale[0] if self._flat else scale
+        self._warn_of(solution)
+        self.solution_ = solution
+        return w
+
+    def _in_units(self, units_and_sigma: tuple[Units, float], w: Params) -> Params:
+        """Take other units for the targets and return the parameters that predict the same in them."""
+        before = self._units.y_scale
+        self._units, self._sigma = units_and_sigma
+        ratio = jnp.asarray(before / self._units.y_scale)
+        last = w[-1]
+        return [*w[:-1], {"W": last["W"] * ratio[:, None], "b": last["b"] * ratio}]
+
+    def _residual_scale(self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units) -> np.ndarray:
+        """The scale of each target's residuals at w, in the units of y and at least LEAST of the target's own."""
+        away = self._units.targets(y) - self._outputs(jax.tree.map(np.asarray, w), self._units.features(X))
+        return np.maximum(residual_scale(away, s) * self._units.y_scale, LEAST * given.y_scale)
+
+    def _warn_of(self, solution: Solution) -> None:
+        """Say that a run did not end where it should have."""
+        if solution.status == Status.diverged:
+            _warn(f"{solution.message} Take a smaller step.")
+        elif solution.status == Status.budget and self.tol is not None:
+            _warn(
+                f"{solution.message} The tolerance {self.tol:g} was not reached in {self.n_iter_} steps: give more "
+                f"passes or steps, or a larger tol (tol=None: the budget is the end)."
+            )
+
+    def _outputs(self, w: Params, x: np.ndarray) -> np.ndarray:
+        """(n, targets) in the units of the fit; what overflows is infinite or nan."""
+        if len(w) == 1:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return x @ w[0]["W"].T + w[0]["b"]
+        with jax.enable_x64(True):
+            return np.asarray(jax.vmap(lambda row: self._network()(w, row))(jnp.asarray(x)))
+
+    def _loss(self) -> AbstractProximable:
         loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
         if not isinstance(loss, AbstractProximable):
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, or such as px.Quantile(0.9); it is {loss!r}.")
-        data = jnp.asarray(x), jnp.asarray(z)
+        return loss
+
+    def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
+        loss: AbstractOuter = self._loss()
+        if has_scale(loss, y.shape[1]):
+            loss = scaled(loss, self._sigma)
+        data = jnp.asarray(self._units.features(X)), jnp.asarray(self._units.targets(y))
         return MeanOfLosses(residual(self._network()), loss, data, ridge=self.ridge, weights=jnp.asarray(s))
 
     def _network(self) -> MLP:
         given = list(self.hidden) if isinstance(self.hidden, Sequence) else [self.hidden]
         if any(not isinstance(width, Integral) or isinstance(width, bool) or width < 0 for width in given):
             raise ValueError(f"hidden must be 0, a width or a list of widths; it is {self.hidden!r}.")
-        return MLP((self.n_features_in_, *(int(h) for h in given if h), len(self._y_scale)), self.activation)
+        return MLP((self.n_features_in_, *(int(h) for h in given if h), len(self._units.y_scale)), self.activation)
 
     def _start(self) -> Params:
         """0 for a linear model, whose problem is convex."""
@@ -186,3 +267,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def _keep(self, w: Params) -> None:
         self._w = jax.tree.map(np.asarray, w)
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
