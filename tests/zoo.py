@@ -410,3 +410,11 @@ ORACLES: dict[str, Any] = {
     "chain 3 of 2": px.Chains(3, 2),
     "chain 5 of 4": px.Chains(5, 4),
 }
+
+
+STACKLOSS = [  # Brownlee (1965): 21 days of a plant that oxidises ammonia
+    [80, 80, 75, 62, 62, 62, 62, 62, 58, 58, 58, 58, 58, 58, 50, 50, 50, 50, 50, 56, 70],  # air flow
+    [27, 27, 25, 24, 22, 23, 24, 24, 23, 18, 18, 17, 18, 19, 18, 18, 19, 19, 20, 20, 20],  # water temperature
+    [89, 88, 90, 87, 87, 87, 93, 93, 87, 80, 89, 88, 82, 93, 89, 86, 72, 79, 80, 82, 91],  # acid concentration
+    [42, 37, 37, 28, 18, 18, 19, 20, 15, 14, 14, 13, 11, 12, 8, 7, 8, 8, 9, 15, 15],  # stack loss
+]

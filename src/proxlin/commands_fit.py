@@ -126,15 +126,28 @@ def _answer(out: Path, report: "Report") -> dict[str, Any]:
 
 def _table(report: "Report") -> str:
     """The mean absolute errors on held-out rows, a line for each target and loss."""
-    lines = [f"Mean absolute error on {report.model.about['held_out']} held-out rows (95 % interval):"]
-    name = "mean absolute error"
+    from .fitting.page import without_interval
+
+    held_out = report.model.about["held_out"]
+    lines = [f"Mean absolute error on {held_out} held-out rows (95 % interval):"]
+    without = False
     for row in report.metrics:
-        error = f"{row[name]:.4g} ({row[f'{name} low']:.4g} to {row[f'{name} high']:.4g})"
-        least = row["loss"] == "least squares"
-        over = [row[f"over least squares{end}"] - 1 for end in ("", " low", " high")]
-        gain = "" if least else "; {:+.0%} ({:+.0%} to {:+.0%}) against least squares".format(*over)
-        lines.append(f"  {row['target']}, {row['loss']}: {error}{gain}")
+        line = f"  {row['target']}, {row['loss']}: {_with_interval(row, 'mean absolute error', '{:.4g}')}"
+        if row["loss"] != "least squares":
+            line += f"; {_with_interval(row, 'over least squares', '{:+.0%}', less=1.0)} against least squares"
+        lines.append(line)
+        without |= row["over least squares low"] is None
+    if without:
+        lines[0] = f"Mean absolute error on {held_out} held-out rows (no 95 % interval: {without_interval(held_out)}):"
     return "\n".join(lines)
+
+
+def _with_interval(row: dict[str, Any], name: str, form: str, less: float = 0.0) -> str:
+    """A number and, where there is one, its interval; `less` is taken off them all."""
+    if row[f"{name} low"] is None:
+        return form.format(row[name] - less)
+    numbers = [row[f"{name}{end}"] - less for end in ("", " low", " high")]
+    return f"{form} ({form} to {form})".format(*numbers)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`proxlin fit` and `proxlin predict`: a table in, a model, its errors and predictions out; bad input is a sentence."""
 
 import csv
+import dataclasses
 import io
 import json
 import zipfile
@@ -17,9 +18,10 @@ from proxlin.fitting import page, training
 from proxlin.fitting import search as searching
 from proxlin.fitting.columns import encoder_of
 from proxlin.fitting.fit import compare
-from proxlin.fitting.model import Asked
+from proxlin.fitting.model import Asked, load_model
 from proxlin.fitting.training import Setting
 from proxlin.units import units_of
+from zoo import STACKLOSS
 
 COLOURS = ("red", "green", "blue")
 
@@ -69,7 +71,8 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
     assert names == {"model.npz", "metrics.csv", "metrics.json", "settings.csv", "report.html"} | figures
     rows = {(row["target"], row["loss"]): row for row in answer["metrics"]}
     robust = rows["y", "l2"]
-    assert robust["mean absolute error low"] <= robust["mean absolute error"] <= robust["mean absolute error high"]
+    assert robust["mean absolute error low"] is robust["over least squares high"] is None  # of twelve rows, no interval
+    assert "an interval needs 20 held-out rows and there are 12" in (out / "report.html").read_text()
     assert robust["median absolute error"] < 0.5 < rows["y", "least squares"]["median absolute error"]
     assert any("'a': 1 of 60 cells are missing" in note for note in answer["notes"])
     assert any("it numbers the rows" in note for note in answer["notes"])
@@ -267,6 +270,87 @@ def test_intervals_of_many_rows_and_predictions_in_parts(monkeypatch):
     monkeypatch.setattr(training, "CELLS", 9)
     x = np.arange(14.0).reshape(7, 2)
     np.testing.assert_allclose(training.predict(network, w, x), np.broadcast_to(x.sum(axis=1)[:, None], (3, 7, 1)))
+
+
+def test_intervals_hold_what_they_promise(monkeypatch):
+    """95 % of them cover, for few and skewed errors too: percentiles of resampled means had 0.84 for eight of these."""
+    rng, n = np.random.default_rng(1), 8
+    few = compare(Asked(("y",)), np.zeros((19, 1)), {"l2": np.ones((19, 1)), "squared": np.ones((19, 1))})[0]
+    assert few["mean absolute error low"] is few["median absolute error low"] is few["over least squares low"] is None
+    monkeypatch.setattr(fitting, "ENOUGH", n)
+    covered = []
+    for seed in range(200):
+        noise = rng.exponential(size=(n, 2)) * [1.0, 2.0]
+        row = compare(Asked(("y",), seed=seed), np.zeros((n, 1)), {"l2": noise[:, :1], "squared": noise[:, 1:]})[0]
+        truth = {"mean absolute error": 1.0, "median absolute error": np.log(2), "over least squares": 0.5}
+        covered.append([row[f"{name} low"] <= value <= row[f"{name} high"] for name, value in truth.items()])
+    assert np.all(np.mean(covered, axis=0) >= 0.91)  # 0.95 less 2.6 deviations of 200 trials
+
+
+def test_intervals_of_errors_that_are_zero_or_equal():
+    zero, one = np.zeros((30, 1)), np.ones((30, 1))
+    exact = compare(Asked(("y",)), zero, {"l2": zero, "squared": one})[0]
+    assert exact["mean absolute error low"] is exact["over least squares low"] is None
+    same = compare(Asked(("y",)), zero, {"l2": one, "squared": one})[0]
+    assert same["over least squares low"] == same["over least squares high"] == 1.0
+    once = np.eye(30)[:, :1]  # a third of its resamples are all zeros
+    assert compare(Asked(("y",)), zero, {"l2": once, "squared": one})[0]["mean absolute error high"] is None
+
+
+def test_rows_outside_the_frame_are_at_its_edge(fitted):
+    """Every held-out row is drawn once for each loss, inside or as a triangle, and the legend counts the triangles."""
+    y = np.concatenate([np.linspace(0, 1, 18), [50.0, -50.0]])[:, None]
+    far = y.copy()
+    far[3], far[4] = 1e6, -1e6
+    model = dataclasses.replace(load_model(fitted[0] / "model.npz"), asked=Asked(("y",)))
+    figure, points = page.draw(fitting.Report(model, [], [], [], {"l2": y, "squared": far}, y))
+    (axes,) = figure.axes
+    drawn = {line.get_marker(): len(line.get_xdata()) for line in axes.lines if line.get_color() == page.ORANGE}
+    assert drawn == {"x": 16, ">": 1, "<": 1, "^": 1, "v": 1}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "l2, 2 of 20 outside",
+        "least squares, 4 of 20 outside",
+    ]
+    (low, high), shown = axes.get_xlim(), np.array([[point.x, point.y] for point in points])
+    assert len(points) == 40 and shown.min() >= low and shown.max() <= high
+    assert any("predicted 1e+06" in point.text for point in points)
+
+
+def test_predictions_that_overflow_are_refused(fitted, tmp_path, capsys):
+    out, _, table = fitted
+    model = tmp_path / "model.npz"
+    model.write_bytes((out / "model.npz").read_bytes())
+    tampered(model, {"units.y_scale": array(np.full(2, 1e308))})
+    for options in ([], ["--json"], ["--out", str(tmp_path / "p.csv")]):
+        assert main(["predict", str(model), str(table), *options]) == 2
+        text, err = capsys.readouterr()
+        assert text == "" and f"{table}, row 1: the prediction overflows" in err
+    assert not (tmp_path / "p.csv").exists()
+    new = tmp_path / "new.csv"
+    new.write_text("colour,a\nred,0.5\nred,1e100\n")  # beyond float32, in which the network was trained
+    assert main(["predict", str(out / "model.npz"), str(new)]) == 2
+    assert f"{new}, row 2: the prediction overflows" in capsys.readouterr().err
+
+
+def test_the_scale_of_huber_is_that_of_the_residuals(tmp_path):
+    """Noise of deviation 0.1 under targets of deviation 2 and outliers of 1000."""
+    frame = frames.read_frame(write_table(tmp_path / "table.csv", n=200, outliers=20))
+    rows = fitting.prepare(frame, Asked(("y", "<b>z</b>"), "huber"))
+    units = units_of(rows.X, rows.y)
+    task = training.Task(units.features(rows.X), units.targets(rows.y), 3, "huber", "sgd", 0)
+    found, sigma = searching.of_residuals(task, units, rows.fold, 5)
+    assert 0.07 < found.y_scale[0] * sigma < 0.3 and found.y_scale[1] * sigma < 0.1
+    assert units.y_scale[0] > 1.5
+
+
+@pytest.mark.hard  # exact steps take ten seconds to compile
+def test_a_linear_huber_fit_is_that_of_rlm():
+    *x, y = np.array(STACKLOSS, float)
+    x, y = np.transpose(x), y[:, None]
+    units = units_of(x, y)
+    task = training.Task(units.features(x), units.targets(y), 0, "huber", "prox_linear", 0)
+    found, sigma = searching.of_residuals(task, units, np.zeros(21, int), 5)
+    np.testing.assert_allclose(found.y_scale * sigma, 2.44071, rtol=5e-4)
 
 
 def test_a_folder_that_cannot_be_written_is_left_as_it_was(tmp_path):

@@ -50,7 +50,14 @@ class Model:
         """(n, k) predictions in the units of the targets, and notes on cells that the fit had not seen."""
         X, notes = self.encoder.encode(frame)
         network = network_of(self.encoder.width, self.asked.hidden, len(self.asked.targets))
-        return self.units.given(predict(network, self.w, self.units.features(X)).mean(axis=0)), notes
+        found = self.units.given(predict(network, self.w, self.units.features(X)).mean(axis=0))
+        wrong = ~np.isfinite(found).all(axis=1)
+        if wrong.any():
+            raise UserError(
+                f"{frame.source}, row {wrong.argmax() + 1}: the prediction overflows; its features, or the weights of "
+                f"the model, are too large."
+            )
+        return found, notes
 
     @property
     def fits(self) -> int:

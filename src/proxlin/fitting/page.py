@@ -14,7 +14,9 @@ from ..experiments.base import Point
 from ..experiments.store import write_file
 from ..experiments.style import BLUE, ORANGE, WIDTH, styled
 from ..report import csv_bytes, figure_files, placed, render
-from .fit import NAMES, Report
+from ..units import NORMAL
+from .fit import ENOUGH, NAMES, Report
+from .model import Asked
 
 PAGE, MODEL = "report.html", "model.npz"
 SHOWN = 500  # held-out rows in the figure of a target; more hide each other
@@ -38,6 +40,8 @@ def write(out: Path, source: str, report: Report) -> Path:
         notes=report.notes,
         picture=picture,
         left=max(0, len(report.model.asked.targets) - PANELS),
+        shown=SHOWN if len(report.truth) > SHOWN else None,
+        why_none=without_interval(about["held_out"]) if about["held_out"] < ENOUGH else None,
     )
     files = {"metrics.csv": csv_bytes(report.metrics), "settings.csv": csv_bytes(report.path)}
     files |= {"metrics.json": (json.dumps(data, indent=1) + "\n").encode(), PAGE: page.encode()}
@@ -69,13 +73,26 @@ def headline(report: Report) -> list[str]:
     for row in report.metrics:
         if row["loss"] == NAMES["squared"]:
             continue
+        error = f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is"
+        if row[f"{name} low"] is None:
+            lines.append(
+                f"{error} {row[name] - 1:+.1%} against that of least squares, which may be chance: "
+                f"{without_interval(report.model.about['held_out'])}."
+            )
+            continue
         low, high = row[f"{name} low"] - 1, row[f"{name} high"] - 1
         word = "smaller than" if high < 0 else "larger than" if low > 0 else "not distinguishable from"
         lines.append(
-            f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is {word} "
-            f"that of least squares ({row[name] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%})."
+            f"{error} {word} that of least squares ({row[name] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%})."
         )
     return lines
+
+
+def without_interval(held_out: int) -> str:
+    """Why there is no interval."""
+    if held_out < ENOUGH:
+        return f"an interval needs {ENOUGH} held-out rows and there are {held_out}"
+    return "too few of the errors are above 0"
 
 
 def _asked(source: str, report: Report) -> dict[str, Any]:
@@ -86,7 +103,7 @@ def _asked(source: str, report: Report) -> dict[str, Any]:
         "file": source,
         "targets": ", ".join(asked.targets),
         "rows": f"{about['rows']}, of which {about['held_out']} were held out for the errors below",
-        "loss": asked.loss,
+        "loss": _loss(asked, about),
         "model": network if chosen["start"] else "a linear model",
         "ridge": chosen["ridge"],
         "solver": f"{about['solver']}: {about['why']}",
@@ -96,17 +113,28 @@ def _asked(source: str, report: Report) -> dict[str, Any]:
     }
 
 
+def _loss(asked: Asked, about: dict[str, Any]) -> str:
+    if "delta" not in about:
+        return asked.loss
+    deltas = ", ".join(f"{delta:.4g}" for delta in about["delta"])
+    return f"{asked.loss}; delta is {deltas}, {NORMAL} times the scale of the residuals"
+
+
 def _short(row: dict[str, Any]) -> dict[str, Any]:
     """The same with intervals as texts."""
     short: dict[str, Any] = {"target": row["target"], "loss": row["loss"]}
     for name in ("mean absolute error", "median absolute error", "over least squares"):
-        short |= {name: row[name], f"{name}, 95 %": f"{row[f'{name} low']:.4g} to {row[f'{name} high']:.4g}"}
+        low, high = row[f"{name} low"], row[f"{name} high"]
+        short |= {name: row[name], f"{name}, 95 %": "none" if low is None else f"{low:.4g} to {high:.4g}"}
     return short
 
 
 @styled
 def draw(report: Report) -> tuple[Figure, list[Point]]:
-    """Truth against prediction on held-out rows, a panel for each of the first targets."""
+    """Truth against prediction on held-out rows, a panel for each of the first targets.
+
+    A row outside the frame is a triangle at its edge, and the legend counts these rows.
+    """
     targets = report.model.asked.targets[:PANELS]
     figure = Figure(figsize=(WIDTH, 3.2 * -(-len(targets) // 2)), layout="constrained")
     panels, points = figure.subplots(-(-len(targets) // 2), min(2, len(targets)), squeeze=False).ravel(), []
@@ -115,14 +143,31 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
         low, high = _limits(y)
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
         for (loss, z), (colour, mark) in zip(report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True):
-            axes.plot(y, z[:SHOWN, j], mark, color=colour, markersize=3, label=NAMES[loss], fillstyle="none")
-            texts = (f"{NAMES[loss]}: true {a:.5g}, predicted {b:.5g}" for a, b in zip(y, z[:SHOWN, j], strict=True))
-            points += [Point(j, a, b, t) for a, b, t in zip(y, z[:SHOWN, j], texts, strict=True)]
+            z = z[:SHOWN, j]
+            a, b = np.clip(y, low, high), np.clip(z, low, high)
+            outside = (a != y) | (b != z)
+            label = NAMES[loss]
+            if outside.any():
+                label += f", {outside.sum()} of {len(y)} outside"
+            look: dict[str, Any] = {"color": colour, "fillstyle": "none", "linestyle": "none"}
+            axes.plot(a[~outside], b[~outside], mark, markersize=3, label=label, **look)
+            for side, where in _edges(y, z, low, high).items():
+                (triangles,) = axes.plot(a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **look)
+                triangles.set_in_layout(False)  # they lie across the edge, and would push the panels together
+            texts = [f"{NAMES[loss]}: true {true:.5g}, predicted {found:.5g}" for true, found in zip(y, z, strict=True)]
+            points += [Point(j, *place) for place in zip(a, b, texts, strict=True)]
         axes.set(xlabel=f"true {_plain(name)}", ylabel="predicted", xlim=(low, high), ylim=(low, high))
         axes.legend()
     for axes in panels[len(targets) :]:
         axes.set_axis_off()
     return figure, points
+
+
+def _edges(y: np.ndarray, z: np.ndarray, low: float, high: float) -> dict[str, np.ndarray]:
+    """For each marker, a triangle that points to where they are, the rows outside the frame on that side."""
+    right, left = y > high, y < low
+    beside = right | left
+    return {">": right, "<": left, "^": ~beside & (z > high), "v": ~beside & (z < low)}
 
 
 def _limits(y: np.ndarray) -> tuple[float, float]:

@@ -11,15 +11,22 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..outers import L2
 from ..types import Params
-from ..units import DEVIATION, Units, units_of
+from ..units import LEAST, Units, has_scale, residual_scale, units_of
 from .model import Asked
-from .training import LOSSES, Say, Setting, Task, predict, solver_of, train
+from .training import LOSSES, STOCHASTIC, Say, Setting, Task, predict, solver_of, train
 
 FOLDS, MEMBERS = 5, 10  # members: fits from different starts, whose mean is the model
 LARGE, FEWER = 2000, 3  # above so many rows one fold tells settings apart, and fewer members are enough
 REACH = 5.0  # deviations; a normal residual is beyond them once in two million
 STRAIGHT = Setting(0.0, 0.0, 0.3)  # a linear model
+FIRST = (
+    STRAIGHT,
+    Setting(1.0, 1e-3),
+)  # a network too; of the two, the one with the smaller residuals tells their scale
+NEARLY_SUPPORT = 1e-3  # the scale of a first fit, in deviations of the targets: Huber's loss is then l1, nearly
+ROUNDS, SAME = 50, 1e-4  # of a linear fit and the scale of its residuals; a relative change that ends them
 LINEAR = tuple(Setting(0.0, ridge) for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 0.0))
 NETWORKS = (
     STRAIGHT,
@@ -43,6 +50,11 @@ class Found:
     units: Units
     w: Params
     far: int  # rows with a target beyond REACH
+
+    @property
+    def scale(self) -> np.ndarray:
+        """The scale of each target's residuals that the loss was given, in the units of the table."""
+        return self.task.sigma * self.units.y_scale
 
     @property
     def setting(self) -> Setting:
@@ -70,6 +82,9 @@ def search(
     task = Task(units.features(X), units.targets(y), asked.hidden, asked.loss, asked.solver, asked.seed)
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)
+    if has_scale(LOSSES[asked.loss](), y.shape[1]):
+        units, sigma = of_residuals(task, units, fold, 1 if large else FOLDS)
+        task = dataclasses.replace(task, y=units.targets(y), sigma=sigma)
     near = within_reach(task, used) if asked.hidden and asked.loss != "squared" else task.y
     far = int(np.any(~np.isclose(near, task.y)[used], axis=1).sum())
     task = dataclasses.replace(task, y=near)
@@ -92,14 +107,45 @@ def cross_validated(task: Task, settings: Sequence[Setting], fold: np.ndarray, f
     Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more than the
     predictions do: they do not decide. So least squares is judged by the l2 loss.
     """
+    error = unseen_errors(task, settings, fold, folds, say)
+    outer = L2() if task.loss == "squared" else task.outer()
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
+
+
+def unseen_errors(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
+    """(settings, rows, targets): each row's error in the fold that did not see it; what is not finite is very large."""
     weights = np.stack([(fold >= 0) & (fold != j) for _ in settings for j in range(folds)]).astype(float)
     each = [setting for setting in settings for _ in range(folds)]
     w = train(task, each, weights, [0] * len(each), say)
     fitted = predict(task.network(), w, task.x).reshape(len(settings), folds, *task.y.shape)
     error = np.concatenate([fitted[:, j, fold == j] - task.y[fold == j] for j in range(folds)], axis=1)
-    error = np.clip(np.nan_to_num(error, nan=1e30), -1e30, 1e30)
-    outer = LOSSES["l2" if task.loss == "squared" else task.loss]()
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
+    return np.clip(np.nan_to_num(error, nan=1e30), -1e30, 1e30)
+
+
+def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tuple[Units, float]:
+    """Units in which the residuals of a robust fit have one scale for all targets, and that scale.
+
+    A linear model's are those of its own rows, and an exact one is fitted again until the scale comes to rest, as R's
+    `rlm` does. A network comes too near to the rows it has seen, so its residuals are those of rows it has not.
+    """
+    quiet: Say = lambda *_: None
+    first = dataclasses.replace(task, sigma=NEARLY_SUPPORT)
+    if task.hidden:
+        errors = unseen_errors(first, FIRST, fold, folds, quiet)
+        scales = [residual_scale(each, np.ones(len(each))) for each in errors]
+        return units.of_residuals(np.maximum(np.min(scales, axis=0), LEAST) * units.y_scale)
+    used = fold >= 0
+    now, sigma, before = units, NEARLY_SUPPORT, np.zeros(task.y.shape[1])
+    for _ in range(1 if task.solver in STOCHASTIC else ROUNDS):
+        here = dataclasses.replace(task, y=now.targets(units.given(task.y)), sigma=sigma)
+        w = train(here, [STRAIGHT], used[None].astype(float), [0], quiet)
+        away = (here.y - predict(task.network(), w, task.x)[0])[used] * now.y_scale
+        scale = np.maximum(residual_scale(away, np.ones(len(away))), LEAST * units.y_scale)
+        now, sigma = units.of_residuals(scale)
+        if np.all(np.abs(scale - before) <= SAME * scale):
+            break
+        before = scale
+    return now, sigma
 
 
 def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
@@ -111,7 +157,7 @@ def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
     w = train(task, [STRAIGHT], rows[None].astype(float), [0], lambda *_: None)
     fitted = predict(task.network(), w, task.x)[0]
     away = task.y - fitted
-    limit = REACH * DEVIATION * np.median(np.abs(away[rows]), axis=0)
+    limit = REACH * residual_scale(away[rows], np.ones(rows.sum()))
     return fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
 
 

@@ -19,15 +19,21 @@ from jaxtyping import Array, Float
 
 from ..inners import residual
 from ..networks import MLP, WithLinear
-from ..outers import L1, L2, AbstractOuter, Huber, SquaredL2
+from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, SquaredL2
 from ..problem import MeanOfLosses
 from ..schedules import AbstractSchedule
 from ..solvers import AbstractSolver, minimize, prox_linear, sgd, truncated
 from ..solvers.auto import choose
 from ..solvers.base import scan_steps
 from ..types import Params
+from ..units import NORMAL, has_scale, scaled
 
-LOSSES: dict[str, Callable[[], AbstractOuter]] = {"l2": L2, "l1": L1, "huber": Huber, "squared": SquaredL2}
+LOSSES: dict[str, Callable[[], AbstractProximable]] = {
+    "l2": L2,
+    "l1": L1,
+    "huber": lambda: Huber(NORMAL),
+    "squared": SquaredL2,
+}
 STOCHASTIC = {"sgd": sgd, "truncated": truncated}
 SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
 PASSES, LEAST, MOST = 30, 20_000, 300_000  # of the data, and the fewest and most samples that a fit sees
@@ -57,13 +63,18 @@ class Task:
     loss: str
     solver: str
     seed: int
+    sigma: float = 1.0  # the scale of the residuals of every target, for a loss that has one (Huber's)
+
+    def outer(self) -> AbstractOuter:
+        outer = LOSSES[self.loss]()
+        return scaled(outer, self.sigma) if has_scale(outer, self.y.shape[1]) else outer
 
     def network(self) -> MLP | WithLinear:
         return network_of(self.x.shape[1], self.hidden, self.y.shape[1])
 
     def problem(self, dtype: Any, ridge: Any, s: Any) -> MeanOfLosses:
         data = jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype)
-        return MeanOfLosses(residual(self.network()), LOSSES[self.loss](), data, ridge=ridge, weights=s)
+        return MeanOfLosses(residual(self.network()), self.outer(), data, ridge=ridge, weights=s)
 
     def starts(self, settings: Sequence[Setting], members: Sequence[int], dtype: Any) -> Params:
         """Stacked; a member has the same start under every setting."""
@@ -124,14 +135,16 @@ def train(
 
 
 def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "m n k"]:
-    """Of each fit, some rows at a time."""
+    """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
     w = jax.tree.map(jnp.asarray, w)
     first = jax.tree.leaves(w)[0]
     size = min(len(x), max(1, CELLS // len(first)))
     parts = []
     for start in range(0, len(x), size):
         rows = x[np.minimum(np.arange(start, start + size), len(x) - 1)]  # the last is filled up
-        parts.append(np.asarray(_predict(network, w, jnp.asarray(rows, first.dtype)), np.float64))
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and so is what follows from it
+            given = jnp.asarray(rows, first.dtype)
+        parts.append(np.asarray(_predict(network, w, given), np.float64))
     return np.concatenate(parts, axis=1)[:, : len(x)]
 
 
