@@ -75,8 +75,9 @@ def headline(report: Report) -> list[str]:
             continue
         error = f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is"
         if row[f"{name} low"] is None:
+            word = "smaller" if row[name] < 1 else "larger"
             lines.append(
-                f"{error} {row[name] - 1:+.1%} against that of least squares, which may be chance: "
+                f"{error} {abs(row[name] - 1):.1%} {word} than that of least squares, which may be chance: "
                 f"{without_interval(report.model.about['held_out'])}."
             )
             continue
@@ -140,7 +141,7 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
     panels, points = figure.subplots(-(-len(targets) // 2), min(2, len(targets)), squeeze=False).ravel(), []
     for j, (name, axes) in enumerate(zip(targets, panels, strict=False)):
         y = report.truth[:SHOWN, j]
-        low, high = _limits(y)
+        low, high = _limits(np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]]))
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
         for (loss, z), (colour, mark) in zip(report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True):
             z = z[:SHOWN, j]
