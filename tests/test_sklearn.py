@@ -155,8 +155,6 @@ def test_huge_and_tiny_weights_are_weights(weight):
     x, y, _ = table()
     model = CompositeRegressor().fit(x, y, np.full(40, weight))
     np.testing.assert_allclose(model.predict(x), CompositeRegressor().fit(x, y).predict(x), rtol=1e-6)
-    sequences_model = StructuredClassifier("crf", passes=2).fit(*sequences(4), np.full(4, weight))
-    assert np.all(np.isfinite(sequences_model.pairs_))
 
 
 def test_what_overflows_is_refused():
@@ -244,6 +242,20 @@ def sequences(n=24):
 @pytest.fixture(scope="module")
 def fitted():
     return StructuredClassifier().fit(*sequences())
+
+
+def test_units_and_huge_weights_do_not_matter_to_chains(fitted):
+    x, y = sequences()
+    for size in (1e160, 1e-200):
+        model = StructuredClassifier().fit([each * size for each in x], y, np.full(24, 1e308))
+        np.testing.assert_allclose(model.pairs_, fitted.pairs_, atol=1e-4)
+    assert fitted.score(x, y, np.full(24, 1e308)) == fitted.score(x, y)
+
+
+def test_a_spent_budget_of_chains_is_a_warning():
+    with pytest.warns(ConvergenceWarning, match=r"above tol = 1e-06: give more passes"):
+        model = StructuredClassifier(passes=2).fit(*sequences())
+    assert model.n_iter_ > 0
 
 
 def test_neighbours_tell_the_labels(fitted):

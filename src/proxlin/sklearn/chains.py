@@ -142,6 +142,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right labels over all positions, each with the weight of its sequence."""
         found, truth = self.predict(X), joined(X, y)
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight, np.float64)
+            sample_weight = sample_weight / (sample_weight.max() or 1.0)  # a sum of huge weights would overflow
         if is_table(X):
             return float(np.average(found == truth, weights=sample_weight))
         lengths = [len(each) for each in found]
@@ -228,10 +231,10 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
         found = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
         largest = np.abs(found.jac).max()
-        if largest > self.tol and self.passes is None:
+        if largest > self.tol:
             warnings.warn(
-                f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give more ridge "
-                f"or a larger tol.",
+                f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give more "
+                f"passes, more ridge or a larger tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
