@@ -1,5 +1,6 @@
 """The estimators: what scikit-learn asks of every estimator, and what is ours."""
 
+import dataclasses
 import pickle
 import sys
 from importlib import import_module
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import proxlin as px
 from proxlin.sklearn import CompositeRegressor, StructuredClassifier
+from proxlin.units import units_of
 from zoo import STACKLOSS
 
 
@@ -124,7 +126,7 @@ def test_outliers_move_huber_as_little_as_they_move_scikit_learns(share):
     assert ours <= 1.3 * theirs <= 0.05
 
 
-def test_every_target_has_its_own_scale_and_delta_is_a_multiple_of_it():
+def test_every_target_has_its_own_scale_and_delta_is_a_multiple_of_it(caplog):
     x, _, truth = table()
     y = x @ truth.T + np.random.default_rng(6).standard_t(2, size=(40, 2)) * [1.0, 1e-3]
     for loss in ("huber", px.Huber(2.0)):
@@ -132,6 +134,9 @@ def test_every_target_has_its_own_scale_and_delta_is_a_multiple_of_it():
         alone = [CompositeRegressor(loss).fit(x, target) for target in y.T]
         np.testing.assert_allclose(both.scale_, [each.scale_ for each in alone], rtol=1e-4)
         np.testing.assert_allclose(both.coef_, [each.coef_ for each in alone], rtol=1e-3, atol=1e-6)
+    with jax.log_compiles():
+        CompositeRegressor(px.Huber(0.7)).fit(x, 2 * y)
+    assert not [each for each in caplog.messages if "Compiling" in each]  # numbers alone have changed
     r = y - both.predict(x)
     np.testing.assert_allclose(both.scale_, 1.4826 * np.sort(np.abs(r), axis=0)[19], rtol=1e-5)
     pull = np.clip(r / both.scale_, -2, 2)  # the optimality conditions of Huber's loss with delta = 2 scales
@@ -148,6 +153,14 @@ def test_units_do_not_matter(loss, of_x, of_y):
     model = CompositeRegressor(loss).fit(x * of_x, y * of_y)
     np.testing.assert_allclose(model.predict(x * of_x) / of_y, usual.predict(x), rtol=1e-6)
     np.testing.assert_allclose(model.coef_ / (of_y / of_x), usual.coef_, rtol=1e-6)
+
+
+def test_rows_of_weight_zero_have_no_units():
+    x, y, _ = table()
+    s = np.append(np.ones(40), 0.0)
+    found = units_of(np.append(x, [[1e300] * 3], axis=0), np.append(y, [[-1e300] * 2], axis=0), s)
+    for one, two in zip(dataclasses.astuple(found), dataclasses.astuple(units_of(x, y)), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("weight", [1e308, 1e-308])

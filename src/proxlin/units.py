@@ -54,6 +54,8 @@ class Units:
 def units_of(X: np.ndarray, y: np.ndarray, s: np.ndarray | None = None) -> Units:
     """Features by mean and deviation; targets by median and median absolute deviation. s: sample weights."""
     s = np.ones(len(X)) if s is None else s
+    counts = s > 0  # a row of weight 0 is none, however large its numbers are
+    X, y, s = X[counts], y[counts], s[counts]
     x, x_top = _below_one(X)
     center = np.average(x, axis=0, weights=s)
     scale = np.sqrt(np.average((x - center) ** 2, axis=0, weights=s))
