@@ -101,7 +101,15 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         with jax.enable_x64(True):
             problem, w = self._problem(x, lengths, labels, s), self._start()
             if isinstance(self.solver, str):
-                self._keep(*self._descend(problem, w))
+                w, steps, largest = self._descend(problem, w)
+                self._keep(w, steps)
+                if largest > self.tol:
+                    warnings.warn(
+                        f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give "
+                        f"more passes, more ridge or a larger tol.",
+                        ConvergenceWarning,
+                        stacklevel=2,
+                    )
             else:
                 seed = int(check_random_state(self.random_state).randint(2**31 - 1))
                 self.solution_ = minimize(problem, w, self.solver, passes=self.passes, seed=seed)
@@ -127,7 +135,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         with jax.enable_x64(True):
             w = self._start() if first else jax.tree.map(jnp.asarray, self._w)
             problem = self._problem(x, lengths, labels, s).regularize(self._calls**0.5, w)
-            self._keep(*self._descend(problem, w))
+            w, steps, _ = self._descend(problem, w)  # one step of many: it need not be exact
+            self._keep(w, steps)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -217,8 +226,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         shapes = jax.eval_shape(lambda: model.init(key, jnp.float64))
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)  # by numpy: nothing to compile
 
-    def _descend(self, problem: AbstractProblem, w: Params) -> tuple[Params, int]:
-        """L-BFGS; the answer and its number of iterations."""
+    def _descend(self, problem: AbstractProblem, w: Params) -> tuple[Params, int, float]:
+        """L-BFGS; the answer, its number of iterations and the largest entry of its gradient."""
         if self.solver != "auto" and isinstance(self.solver, str):
             raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.')
         start, unravel = _raveled(w)
@@ -230,15 +239,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
         found = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
-        largest = np.abs(found.jac).max()
-        if largest > self.tol:
-            warnings.warn(
-                f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give more "
-                f"passes, more ridge or a larger tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return unravel(found.x), int(found.nit)
+        return unravel(found.x), int(found.nit), float(np.abs(found.jac).max())
 
     def _keep(self, w: Params, steps: int) -> None:
         self._w, self.n_iter_ = jax.tree.map(np.asarray, w), steps
