@@ -6,6 +6,7 @@ PIP    := $(RUN) pip --disable-pip-version-check --quiet
 EXTRAS := cli,experiments,cluster,sklearn,dev
 OUT    ?= results/
 FIGURES := .hard
+OTHERS := SSE4_2 AVX2
 
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
@@ -43,6 +44,10 @@ test: $(SETUP)
 	$(RUN) ruff check . || status=1; \
 	$(RUN) ruff format --check . || status=1; \
 	$(RUN) pyright || status=1; \
+	for isa in $(OTHERS); do \
+	    echo "The sensitive tests as on a processor with $$isa:"; \
+	    XLA_FLAGS=--xla_cpu_max_isa=$$isa $(RUN) pytest -q -m "processor and not hard" tests/laws tests/reference || status=1; \
+	done; \
 	$(RUN) pytest || status=1; \
 	exit $$status
 

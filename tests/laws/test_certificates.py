@@ -185,6 +185,7 @@ def check(name, way, dtype, seed, count):
         assert reached == count
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("name", ["LInf.smooth(0.25)", "L1"])
 def test_certificates_are_true(name, way):
     check(name, way, np.float64, 0, 40)

@@ -196,6 +196,7 @@ def test_accelerated_dual_gradient_against_the_exact_step(outer):
 # ------------------------------------------------------------------------------------------------- full batch
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("name", ["Huber", pytest.param("L1", marks=HARD), "L2"])
 def test_prox_linear_steps_against_clarabel(name):
     """20 steps, each subproblem once more by cvxpy: ours is not above Clarabel's, and not below it by more than 1e-8.

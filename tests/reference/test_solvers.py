@@ -314,6 +314,7 @@ def test_kinks(name):
     assert rank == int(newton.codimension(cone, v, free)) == count
 
 
+@pytest.mark.processor
 def test_rescaled_steps_do_not_depend_on_the_units_of_w():
     """Curves a exp(-b x): with a in other units (times 1000) every value of F on the way is the same.
 
@@ -333,6 +334,7 @@ def test_rescaled_steps_do_not_depend_on_the_units_of_w():
     np.testing.assert_allclose(ways[0][:common], ways[1][:common], rtol=1e-9)
 
 
+@pytest.mark.processor
 def test_the_quadratic_phase_down_to_round_off():
     """Over-parameterised, float64: F_{t+1} <= C F_t^2 in the end, down to 1e-12."""
     predict = MLP((P, 40, K))
