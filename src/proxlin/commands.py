@@ -14,13 +14,14 @@ from . import __version__
 from .commands_advise import advise
 from .commands_data import app as data_app
 from .commands_fit import fit, predict
-from .errors import UserError, require
+from .errors import UserError, printable, require
 
 if TYPE_CHECKING:
     from .experiments.engines import Engine
     from .reproduce import Request
 
 MOST_WORKERS = 1000  # processes; more is a slip of the hand
+LEAST_SILENCE = 2.0  # seconds; a sign of life comes every half second, later where a machine has much to do
 # The names of the public contract; each exists from the day it registers itself.
 CONTRACT = ("fig1", "fig2", "fig3", "fig4", "fig5", "prop1", "prop2", "words")
 
@@ -77,6 +78,9 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(help="Processes to use; as many as there are cores if left out.")
     ] = None,
+    silence: Annotated[
+        float, typer.Option(help="Seconds without a sign of life after which a worker's case is run by another.")
+    ] = 300.0,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Of `all`, run only this one (may be repeated).")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file in place of the experiment's own config.")] = None,
@@ -93,6 +97,8 @@ def reproduce(
     if profile not in PROFILES:
         raise UserError(f"--profile {profile}: take one of {', '.join(PROFILES)}.")
     _check_engine(engine, scheduler, workers)
+    if not silence >= LEAST_SILENCE:
+        raise UserError(f"--silence {silence:g}: take a number of seconds from {LEAST_SILENCE:g} on.")
     if not 0 <= seed < 2**31:
         raise UserError(f"--seed {seed}: take a number from 0 to {2**31 - 1}.")
     if config is not None and experiment == "all":
@@ -110,7 +116,9 @@ def reproduce(
     if dry_run:
         _print_plans(chosen, profile, seed, count)
         return 0
-    return _reproduce(chosen, Request(profile, seed, out, quiet), engine_named(engine, scheduler, count), count)
+    return _reproduce(
+        chosen, Request(profile, seed, out, quiet), engine_named(engine, scheduler, count, silence), count
+    )
 
 
 @app.command(epilog="Example: proxlin report results")
@@ -130,7 +138,7 @@ def report(
     if as_json:
         print(json.dumps({"report": str(page), "verdicts": report.verdicts(records)}, indent=1))
     elif not quiet:
-        print(f"Report: {page}")
+        print(printable(f"Report: {page}"))
     return 0
 
 
@@ -169,9 +177,9 @@ def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> No
 
 def _read_config(path: Path) -> dict:
     from .experiments.config import profiles
+    from .inputs import check_file
 
-    if not path.is_file():
-        raise UserError(f"--config {path}: there is no such file.")
+    check_file(path)
     return profiles(path.read_bytes(), str(path))
 
 
@@ -220,12 +228,13 @@ def _reproduce(chosen: list, request: "Request", engine: "Engine", workers: int)
 
     require("jinja2", "experiments")  # before the work, not after it
     use_64_bits()
-    say = (lambda text: None) if request.quiet else (lambda text: print(text, flush=True))
+    say = (lambda text: None) if request.quiet else (lambda text: print(printable(text), flush=True))
     out = request.out
     try:
         page = reproduce(chosen, request, say, engine, workers)
     except KeyboardInterrupt:
-        print(f"Interrupted: what is finished is kept in {out}; the same command goes on from there.", file=sys.stderr)
+        said = f"Interrupted: what is finished is kept in {out}; the same command goes on from there."
+        print(printable(said), file=sys.stderr)
         return 130
     except sqlite3.Error as error:
         raise UserError(f"{out / 'results.sqlite'}: {error}.") from error

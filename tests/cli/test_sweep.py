@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from proxlin.errors import UserError
+from proxlin.experiments import engines
 from proxlin.experiments.config import parse, profiles
 
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 ASKED = ("reproduce", "chef", "--seed", "1", "--out")
 
 
@@ -44,8 +47,7 @@ def sweep(cli):
 def undisturbed(tmp_path_factory):
     """The tables of a run that nothing disturbed, on one worker."""
     out = tmp_path_factory.mktemp("undisturbed")
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "PROXLIN_EXPERIMENTS": "toy_sweep"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PROXLIN_EXPERIMENTS": "toy_sweep"}
     command = [sys.executable, "-m", "proxlin.cli", *ASKED, str(out), "--workers", "1"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return tables(out)
@@ -117,6 +119,109 @@ def test_dask_gives_the_same_bytes_also_when_a_worker_is_killed(sweep, require, 
     code, _, err = sweep(tmp_path / "out", "--workers", 2, "--engine", "dask")
     assert code == 0, err
     assert (tmp_path / "killed").exists() and tables(tmp_path / "out") == undisturbed
+
+
+# ------------------------------------------------------------------------------------------- workers that are silent
+
+
+def test_a_worker_that_is_stopped_is_replaced(sweep, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_STOP_ONCE", str(tmp_path / "stopped"))
+    code, _, err = sweep(tmp_path / "out", "--workers", 2, "--silence", 4)
+    assert (code, err) == (0, "") and (tmp_path / "stopped").exists()
+    assert tables(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.hard
+def test_a_case_that_stops_every_worker_is_named(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_STOP", "1")
+    said = refused(*ASKED, tmp_path, "--workers", 1, "--silence", 4, experiments="toy_sweep")
+    assert "silent for 4 s" in said and "'i': 5" in said and finished(tmp_path) > 0
+
+
+def test_silence_is_counted_while_awake(monkeypatch):
+    """A sign of life is a number that changes; time in which this process itself slept is nobody's silence."""
+    now = [0.0]
+    monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])
+    watch = engines.Watch()
+    assert watch.look({"a": 1.0, "b": 1.0}) == {"a": 0, "b": 0}
+    now[0] = 1.0
+    assert watch.look({"a": 1.0, "b": 2.0}) == {"a": 1, "b": 0}
+    now[0] = 1e6
+    assert watch.look({"a": 1.0, "c": 1.0}) == {"a": 1 + 4 * engines.BEAT, "c": 0}
+    assert watch.look({"b": 2.0}) == {"b": 0}  # gone and back
+
+
+@pytest.fixture
+def cluster(require, tmp_path):
+    """A Dask scheduler and two workers, processes of their own: (address, scheduler, workers)."""
+    require(find_spec("distributed"), "distributed is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    started = []
+
+    def dask(*arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", *arguments, "--no-dashboard"]
+        null = subprocess.DEVNULL
+        started.append(subprocess.Popen(command, env=environment, stdout=null, stderr=null, cwd=tmp_path))
+        return started[-1]
+
+    scheduler = dask("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
+    worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny")
+    yield address, scheduler, [dask(*worker), dask(*worker)]
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def disturbed(start, cluster, out: Path, disturb) -> tuple[int, str]:
+    """A sweep on the cluster, which is disturbed when two cases are finished: (exit code, standard error)."""
+    address, scheduler, workers = cluster
+    given = ("--engine", "dask", "--scheduler", address, "--silence", 4)
+    process = start(*ASKED, out, *given, experiments="toy_sweep")
+    deadline = time.monotonic() + 60
+    while finished(out) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    disturb(scheduler, workers)
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+def stop(*processes: subprocess.Popen) -> None:
+    for each in processes:
+        each.send_signal(signal.SIGSTOP)
+
+
+def test_a_scheduler_that_dies_is_one_sentence(start, sweep, undisturbed, cluster, tmp_path):
+    code, err = disturbed(start, cluster, tmp_path / "out", lambda scheduler, workers: scheduler.kill())
+    assert code == 2 and err.startswith("proxlin: the Dask scheduler at ") and err.count("\n") == 1, err
+    assert "every finished case is kept" in err and 2 <= finished(tmp_path / "out") < 16
+    assert sweep(tmp_path / "out")[0] == 0 and tables(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("which", ["scheduler", "workers"])
+def test_a_cluster_that_is_stopped_is_one_sentence(which, start, cluster, tmp_path):
+    disturb = lambda scheduler, workers: stop(*([scheduler] if which == "scheduler" else workers))
+    code, err = disturbed(start, cluster, tmp_path / "out", disturb)
+    word = "does not answer any more" if which == "scheduler" else "has had no worker for 4 s"
+    assert code == 2 and word in err and err.count("\n") == 1, err
+    assert "every finished case is kept" in err and 2 <= finished(tmp_path / "out") < 16
+
+
+@pytest.mark.hard
+def test_the_cases_of_a_stopped_worker_run_on_another(start, undisturbed, cluster, tmp_path):
+    code, err = disturbed(start, cluster, tmp_path / "out", lambda scheduler, workers: stop(workers[0]))
+    assert (code, err) == (0, "") and tables(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.hard
+def test_a_stopped_worker_of_our_own_cluster_is_replaced(sweep, require, undisturbed, tmp_path, monkeypatch):
+    require(find_spec("distributed"), "distributed is not installed")
+    monkeypatch.setenv("TOY_STOP_ONCE", str(tmp_path / "stopped"))
+    code, _, err = sweep(tmp_path / "out", "--workers", 1, "--engine", "dask", "--silence", 6)
+    assert (code, err) == (0, "") and tables(tmp_path / "out") == undisturbed
 
 
 def test_another_request_on_the_same_folder_is_refused(sweep, refused, tmp_path):

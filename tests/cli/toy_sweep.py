@@ -1,10 +1,12 @@
 """A sweep of short cases in two rounds, for tests: PROXLIN_EXPERIMENTS=toy_sweep.
 
-TOY_KILL_ONCE=FILE: a case kills its worker unless FILE exists; TOY_DEADLY=1: a case kills every worker.
+TOY_KILL_ONCE=FILE: a case kills its worker unless FILE exists; TOY_DEADLY=1: a case kills every worker. TOY_STOP_ONCE
+and TOY_STOP: the same, but the worker is stopped (SIGSTOP): it neither works nor ends.
 """
 
 import math
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -19,6 +21,11 @@ def cook(settings: dict) -> dict:
         os._exit(9)
     if settings["i"] == 5 and os.environ.get("TOY_DEADLY"):
         os._exit(9)
+    if settings["i"] == 3 and (once := os.environ.get("TOY_STOP_ONCE")) and not Path(once).exists():
+        Path(once).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if settings["i"] == 5 and os.environ.get("TOY_STOP"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(0.1)
     value = sum(math.sin(j * settings["i"]) for j in range(1000))
     return {"value": value, "diverged": float("inf") if settings["i"] == 2 else 0.0}
