@@ -13,7 +13,7 @@ ROOT = Path(proxlin.__file__).parent
 
 # A module may import from its own layer and from those before it.
 LAYERS = (
-    ("arguments", "types", "cost", "results", "errors", "archives", "checks", "sharding", "chunks"),
+    ("arguments", "types", "cost", "results", "errors", "inputs", "archives", "checks", "sharding", "chunks"),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),
@@ -37,7 +37,7 @@ OUTSIDE_WORLD = {
 }
 IN_TOUCH = {
     *("solvers.run", "solvers.compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
-    "archives",
+    *("archives", "inputs"),
     *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
     *("commands_fit", "fitting.fit", "fitting.model", "fitting.page"),
     *("experiments.sweep", "experiments.engines", "experiments.store"),

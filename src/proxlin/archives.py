@@ -77,6 +77,7 @@ def array_of(content: bytes) -> np.ndarray:
 
 def mapped(path: Path) -> np.ndarray:
     """The array of a .npy file, read from the disk where it is used."""
+    _check(path)
     with path.open("rb") as file:
         dtype, shape, order, length = read_header(file.read(LONGEST + 12), path.stat().st_size)
     if math.prod(shape) == 0:
@@ -86,6 +87,7 @@ def mapped(path: Path) -> np.ndarray:
 
 def read_arrays(path: Path, compressed: bool = False) -> dict[str, np.ndarray]:
     """The arrays of a .npz by name. Not compressed: then no array is larger than the file."""
+    _check(path)
     with path.open("rb") as raw:
         try:
             with zipfile.ZipFile(raw) as archive:
@@ -95,6 +97,12 @@ def read_arrays(path: Path, compressed: bool = False) -> dict[str, np.ndarray]:
         except BROKEN as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise Damaged(reason[:80]) from error
+
+
+def _check(path: Path) -> None:
+    """Raise Damaged for a pipe, a device or a folder, some of which never end; one that is missing is left to open."""
+    if path.exists() and not path.is_file():
+        raise Damaged("it is no ordinary file")
 
 
 def write_arrays(file: Any, arrays: Mapping[str, Any]) -> None:

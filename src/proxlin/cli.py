@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .errors import UserError, require
+from .errors import UserError, printable, require
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,11 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in arguments:
             import traceback
 
-            traceback.print_exc()
+            print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, end="")
         if isinstance(error, UserError):
-            print(f"proxlin: {error}", file=sys.stderr)
+            print(printable(f"proxlin: {error}"), file=sys.stderr)
             return 2
-        print(f"proxlin: internal error, {type(error).__name__}: {error}; --debug shows where.", file=sys.stderr)
+        said = f"proxlin: internal error, {type(error).__name__}: {error}; --debug shows where."
+        print(printable(said), file=sys.stderr)
         return 1
 
 

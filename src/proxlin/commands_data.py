@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .errors import UserError
+from .errors import UserError, printable
 
 PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 
@@ -27,7 +27,7 @@ def list_all(
         print(json.dumps([{"name": name, **shape, "where": _where(name)} for name, shape in shapes.items()], indent=1))
         return 0
     for name, source in data.SOURCES.items():
-        print(f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}")
+        print(printable(f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}"))
     return 0
 
 
@@ -63,7 +63,7 @@ def make(name: Name, debug: Debug = False) -> int:
 
     made = data.synthetic(name)
     path = cache.store(f"synthetic/{name}", {"x": made.x, "y": made.y})
-    print(f"{name}: {len(made):,d} x {made.columns} {made.source}, in {path}.")
+    print(printable(f"{name}: {len(made):,d} x {made.columns} {made.source}, in {path}."))
     return 0
 
 
@@ -80,7 +80,7 @@ def check(debug: Debug = False) -> int:
             faults.append(f"{path}: its SHA-256 is not that of {name}")
         kept = data.entry(name)
         old = kept.exists() and data.cached(name) is None
-        print(f"{name:10s} {_where(name)}{f'; {kept} is old or damaged and will be rebuilt' if old else ''}")
+        print(printable(f"{name:10s} {_where(name)}{f'; {kept} is old or damaged and will be rebuilt' if old else ''}"))
     if faults:
         raise UserError(f"{'; '.join(faults)}.")
     return 0
@@ -98,9 +98,12 @@ def _where(name: str) -> str:
 
 def _keep(name: str, path: Path, sha256: str | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from .data import classification as data
 
-    with Console(stderr=True).status(f"checking and reading {path}"):  # the parser says nothing on its way
+    with Console(stderr=True).status(
+        escape(printable(f"checking and reading {path}"))
+    ):  # the parser says nothing on its way
         table = data.get(name, path, sha256)
-    print(f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}.")
+    print(printable(f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}."))

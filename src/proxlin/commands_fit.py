@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import UserError, require
+from .errors import UserError, printable, require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,13 +65,12 @@ def fit(
 
     page = write(out, str(file), report)
     if not quiet:
-        for note in report.notes:
-            print(f"Note: {note}.", file=sys.stderr)
+        _print_notes(report.notes)
     if as_json:
         print(json.dumps(_answer(out, report), indent=1))
     elif not quiet:
-        print(_table(report))
-        print(f"Model: {out / 'model.npz'}; report: {page}")
+        print(printable(_table(report), keep="\n"))
+        print(printable(f"Model: {out / 'model.npz'}; report: {page}"))
     return 0
 
 
@@ -92,18 +91,29 @@ def predict(
     use_64_bits()
     from .experiments.store import write_file
     from .fitting.model import load_model
+    from .report import formula
 
     loaded = load_model(model)
     values, notes = loaded.predict(read_frame(file))
-    for note in [] if quiet else notes:
-        print(f"Note: {note}.", file=sys.stderr)
     names = loaded.asked.targets
+    if not as_json:
+        notes += [
+            f"the column {name!r} is a formula to a spreadsheet; import it as text" for name in names if formula(name)
+        ]
+    if not quiet:
+        _print_notes(notes)
     text = json.dumps(_records(names, values)) + "\n" if as_json else _csv(names, values)
     if out is None:
-        print(text, end="")
+        # A terminal is to obey nothing in a header; a pipe or a file gets it as it is.
+        print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:
         write_file(out, text.encode())
     return 0
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(printable(f"Note: {note}."), file=sys.stderr)
 
 
 def _records(names: tuple[str, ...], values: "np.ndarray") -> list[dict[str, float]]:

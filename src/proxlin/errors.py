@@ -1,4 +1,4 @@
-"""The error that is the user's to mend: one sentence that names the culprit and the way out."""
+"""The error that is the user's to mend: one sentence that names the culprit and the way out; and how it is shown."""
 
 from importlib import import_module
 from types import ModuleType
@@ -6,6 +6,16 @@ from types import ModuleType
 
 class UserError(Exception):
     """Wrong use or bad input. The command line prints it as one sentence and exits with code 2."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return the text with every control character as an escape, for a terminal to show and never to obey.
+
+    >>> print(printable("red\x1b[31m, two\nlines"))
+    red\x1b[31m, two\nlines
+    """
+    shown = (c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(shown)
 
 
 class MissingExtra(UserError, ImportError):

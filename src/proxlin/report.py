@@ -18,11 +18,14 @@ from . import __version__
 from .errors import require
 from .experiments.base import CAVEATS, CLAIMS, Point, Row, Table
 from .experiments.store import write_file
+from .experiments.svg import inline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of one
+NUMBER = re.compile(r"[+-][\d.][\w\s.,;:%+-]*")  # with words after it, but nothing that could call or refer
 
 
 def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
@@ -77,7 +80,8 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": cell, "groups": groups, "inline": lambda *svg: Markup(inline(*svg))}
+    picture = lambda svg, prefix: Markup(inline(base64.b64decode(svg).decode(), prefix))
+    environment.filters |= {"cell": cell, "groups": groups, "inline": picture}
     script, style = text("report.js"), text("report.css")
     script_hash = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     frame = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": script_hash}
@@ -94,13 +98,31 @@ def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
 
 
 def csv_bytes(table: Table) -> bytes:
-    """A table as CSV, the same bytes for the same rows: numbers in their shortest exact form, Unix line ends."""
+    """A table as CSV, the same bytes for the same rows: numbers in their shortest exact form, Unix line ends.
+
+    A text that a spreadsheet would compute is written with an apostrophe before it.
+    """
     text = io.StringIO()
     if table:
-        writer = csv.DictWriter(text, fieldnames=list(table[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+        names = list(dict.fromkeys(name for row in table for name in row))
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(_as_text, names))
+        writer.writerows([_as_text(row.get(name)) for name in names] for row in table)
     return text.getvalue().encode()
+
+
+def formula(text: str) -> bool:
+    """Whether a spreadsheet that opens a CSV file would take this cell for a formula; numbers are none.
+
+    >>> formula("=1+1"), formula("-1.5 %"), formula("-x"), formula("-1+cmd|' /c calc'!A0"), formula("x=1")
+    (True, False, True, True, False)
+    """
+    return text.startswith(FORMULA) and NUMBER.fullmatch(text) is None
+
+
+def _as_text(value: object) -> object:
+    """Return a cell with an apostrophe before what would be a formula: tables may come from others."""
+    return f"'{value}" if isinstance(value, str) and formula(value) else value
 
 
 def parquet_bytes(cases: Sequence[dict]) -> bytes:
@@ -114,6 +136,8 @@ def parquet_bytes(cases: Sequence[dict]) -> bytes:
         try:
             columns[name] = arrow.array(column if len(kinds) <= 1 or kinds == {int, float} else _texts(column))
         except (arrow.ArrowException, OverflowError):  # lists of several kinds, integers above 64 bits
+            columns[name] = arrow.array(_texts(column))
+        if "struct" in str(columns[name].type):  # a mapping, which Parquet cannot have without entries
             columns[name] = arrow.array(_texts(column))
     buffer = io.BytesIO()
     parquet.write_table(arrow.table(columns), buffer)
@@ -158,15 +182,6 @@ def placed(figure: "Figure", points: Sequence[Point]) -> list[tuple[int, float, 
         if 0 <= x <= 1 and 0 <= y <= 1:  # not so for nan and inf
             seen.append((point.panel, round(float(x), 4), round(float(y), 4), point.text))
     return seen
-
-
-def inline(svg: str, prefix: str) -> str:
-    """A figure, given as base64, as an element of the page; the prefix keeps the ids of figures apart."""
-    text = base64.b64decode(svg).decode()
-    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
-    opening, rest = text.split(">", 1)
-    opening = re.sub(r' (width|height|version|xmlns[:\w]*)="[^"]*"', "", opening)  # the box keeps its shape by viewBox
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", f"{opening}>{rest}")
 
 
 def cell(value: object) -> str:

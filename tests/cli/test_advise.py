@@ -36,7 +36,7 @@ def test_advice_as_json_with_a_snippet_that_runs(table, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "has no header line"),
+        ("", "is empty"),
         ("a;b\n1;2\n3;\n", "row 2, column 'b' has no value"),
         ("a\tb\n1\tx\n", "column 'b' holds texts"),
         ("a,b\n1,2\n", "has 1 samples; advice needs 10 or more"),

@@ -210,7 +210,8 @@ def test_bad_models(fitted, tmp_path, capsys):
         path.write_bytes(good)
         damage()
         assert main(["predict", str(path), str(table), "--out", str(tmp_path / "p.csv")]) == 2, name
-        assert capsys.readouterr().err == f"proxlin: {path} is not a model written by proxlin fit, or it is damaged.\n"
+        why = "is empty" if name == "empty" else "is not a model written by proxlin fit, or it is damaged"
+        assert capsys.readouterr().err == f"proxlin: {path} {why}.\n"
     assert not sprung.exists() and not (tmp_path / "p.csv").exists()
     path.write_bytes(good)
     tampered(path, {"json": json_of(path, format=99, version="9.9")})

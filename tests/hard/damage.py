@@ -27,7 +27,27 @@ NUMBERS = (
     *("99999999999999999999", "4294967296", "2147483648", "1e12", "1" * 400, "1" * 5000, "0." + "0" * 400 + "1"),
     *("+-1", "1e", "1:1:1", "true", "null", '"', "'", "\u0663", "\ud7ff", "<b>", "{}", "[]", "NULL"),
 )
-VALUES = (None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, 1e308, float("inf"), float("nan"), "", "x", [], {})
+VALUES = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    10**30,
+    10**400,
+    0.5,
+    1e308,
+    float("inf"),
+    float("nan"),
+    "",
+    "x",
+    [],
+    {},
+)
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n, n, n FROM r"
 SIZES = (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 10**12)
 
 
@@ -268,8 +288,15 @@ def inside_sqlite(content: bytes, rng: random.Random) -> bytes:
         table, column = rng.choice([*columns, ("cases", "run"), ("experiments", "name"), ("cases", "experiment")])
         kind = rng.randrange(8)
         if kind == 0:
-            connection.execute(
-                rng.choice((f"DROP TABLE {table}", f"ALTER TABLE {table} RENAME COLUMN {column} TO other"))
+            connection.executescript(
+                rng.choice(
+                    (
+                        f"DROP TABLE {table}",
+                        f"ALTER TABLE {table} RENAME COLUMN {column} TO other",
+                        f"DROP TABLE {table}; CREATE VIEW {table} AS {ENDLESS}",
+                        f"CREATE TRIGGER t AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END",
+                    )
+                )
             )
         elif kind == 1:
             connection.execute(f"PRAGMA user_version = {rng.choice((0, 1, 3, 2**31 - 1))}")

@@ -274,7 +274,9 @@ def _use_solution(path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- store
 
-SVG = base64.b64encode(b'<svg width="1" height="1" viewBox="0 0 1 1"><g id="panel-0"/></svg>').decode()
+DRAWING = b'<svg width="1" height="1" viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><g id="panel-0"/></svg>'
+SVG = base64.b64encode(DRAWING).decode()
+PNG = base64.b64encode(b"\x89PNG").decode()
 RECORD = {
     "experiment": "toy",
     "title": "A toy",
@@ -283,7 +285,7 @@ RECORD = {
     "config": {"sizes": [1, 2]},
     "tables": {"one": [{"x": 1.0, "name": "a"}, {"x": None, "name": "b"}]},
     "timings": {"two": [{"seconds": 1.5}]},
-    "figures": {"f": {"svg": SVG, "png": SVG}},
+    "figures": {"f": {"svg": SVG, "png": PNG}},
     "drawings": {"f": {"group": "", "label": "", "points": [[0, 0.5, 0.5, "here"]]}},
     "data": [{"name": "toys", "kind": "generated", "source": "carved"}],
     "verdicts": [

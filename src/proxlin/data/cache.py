@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..archives import Damaged, read_arrays, write_arrays
+from ..inputs import check_file
 
 FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
 
@@ -66,5 +67,7 @@ def fetch(name: str) -> dict[str, np.ndarray] | None:
 
 
 def sha256(path: Path) -> str:
+    """Return the checksum of a file."""
+    check_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..inners import SparseRows
+from ..inputs import check_file
 from . import cache
 from .libsvm import Table, read
 from .origin import SYNTHETIC, Origin
@@ -194,8 +195,7 @@ def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> 
     """The normalised rows of a file, checked and kept in the cache; keep=False: if that can be written."""
     source = known(name)
     wanted = (sha256 or source.sha256).lower()
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file.")
+    check_file(path)
     found = cache.sha256(path)
     if found != wanted:
         raise UserError(

@@ -5,20 +5,24 @@ A column is numeric if over half of its filled cells are numbers, and then any o
 
 import csv
 import difflib
-import os
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..errors import UserError, require
+from ..inputs import check_file, free_memory, is_open_pipe, read_pipe, reason
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 SEPARATORS = ",;\t|"
 MEMORY = 5  # bytes that a byte of a text file takes while it is read (4.1 measured on ten million short rows)
+HEADER = 2**26  # bytes of a header line
+UNPACKED = 2**28  # bytes that the columns of a Parquet file may take, or
+EXPANSION = 100  # times the size of the file, whichever is more: what repeats packs to nothing
 LARGEST = 1e150  # absolute value of a number: squares of larger ones overflow
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _ATTRIBUTE = re.compile(r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE)
@@ -65,12 +69,16 @@ class Frame:
 
 
 def read_frame(path: str | Path) -> Frame:
-    """The file as columns. What cannot be used is one sentence with the file, row and column."""
+    """The file as columns. What cannot be used is one sentence with the file, row and column.
+
+    Whole numbers above 2^53 are rounded to the nearest float64, in every format. A pipe, /dev/stdin say, may hold a CSV
+    or a Parquet file.
+    """
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file.")
-    readers = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}
-    frame = readers.get(path.suffix.lower(), _text)(path)
+    try:
+        frame = _read(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}).") from error
     if len(set(frame.names)) < len(frame.names):
         twice = next(name for name in frame.names if frame.names.count(name) > 1)
         raise UserError(f"{path}: there are two columns named {twice!r}.")
@@ -79,6 +87,17 @@ def read_frame(path: str | Path) -> Frame:
     for column in frame.columns:
         _check_size(path, column)
     return frame
+
+
+def _read(path: Path) -> Frame:
+    if is_open_pipe(path):
+        content = read_pipe(path, MEMORY)
+        reader = _parquet if content.startswith(b"PAR1") else _text
+        return reader(path, io.BytesIO(content))
+    check_file(path)
+    readers = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}
+    with path.open("rb") as file:
+        return readers.get(path.suffix.lower(), _text)(path, file)
 
 
 def _check_size(path: Path, column: Column) -> None:
@@ -128,23 +147,34 @@ def _number(text: str) -> float:
         return np.nan
 
 
-def _text(path: Path) -> Frame:
+def _text(path: Path, file: BinaryIO) -> Frame:
     """A CSV or TSV file, the separator being that which the header has most of."""
-    _fits(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file in UTF-8.") from error
+    _fits(path, MEMORY * _size(file))
+    header = _header(path, file)
     if not header.strip():
         raise UserError(f"{path} has no header line with the names of its columns.")
     separator = "\t" if path.suffix.lower() == ".tsv" else max(SEPARATORS, key=header.count)
-    names = [name.strip() for name in next(csv.reader([header], delimiter=separator, skipinitialspace=True))]
+    try:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=separator, skipinitialspace=True))]
+    except csv.Error as error:
+        raise UserError(f"{path}, the header line: {reason(error)}.") from error
     if all(not np.isnan(_number(name)) for name in names):
         raise UserError(f"{path}: its first line holds numbers; it has to hold the names of the columns.")
-    columns = _csv(path, path, separator, len(names), skip=1)
+    columns = _csv(path, file, separator, len(names), skip=1)
     named = [name or f"column {j + 1}" for j, name in enumerate(names)]  # R writes row numbers without a name
     return Frame(str(path), tuple(column_of(str(path), *each) for each in zip(named, columns, strict=True)))
+
+
+def _header(path: Path, file: BinaryIO) -> str:
+    """Read the first line of a text, and go back to its start."""
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
+    try:
+        return text.readline(HEADER)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8.") from error
+    finally:
+        text.detach()
+        file.seek(0)
 
 
 def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: str = '"') -> list[Any]:
@@ -161,48 +191,89 @@ def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: 
             ),
         )
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {_first_line(error)}.") from error
+        raise UserError(f"{path}: {reason(error)}.") from error
     trim = require("pyarrow.compute", "experiments").utf8_trim_whitespace
     empty = arrow.array([], arrow.string())
     return [arrow.concat_arrays([empty, *trim(column).chunks]) for column in table.columns]
 
 
-def _parquet(path: Path) -> Frame:
+def _parquet(path: Path, file: BinaryIO) -> Frame:
     arrow, parquet = require("pyarrow", "experiments"), require("pyarrow.parquet", "experiments")
     try:
-        about = parquet.read_metadata(path)
-        _fits(path, sum(about.row_group(j).total_byte_size for j in range(about.num_row_groups)))  # not compressed
-        table = parquet.read_table(path)
+        about = parquet.ParquetFile(file)
+        schema = about.schema_arrow
+        _check_unpacked(path, about.metadata, _size(file))
+        for field in schema:
+            if arrow.types.is_nested(field.type):
+                raise UserError(f"{path}, column {field.name!r}: a column of the type {field.type} cannot be used.")
+        # A text that repeats is kept once, as it is in the file.
+        columns = [about.metadata.schema.column(j) for j in range(about.metadata.num_columns)]
+        repeated = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        file.seek(0)
+        table = parquet.ParquetFile(file, read_dictionary=repeated).read()
         names = table.column_names
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a Parquet file ({_first_line(error)}).") from error
+    except (arrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        raise UserError(f"{path} is not a Parquet file ({reason(error)}).") from error
+    if not names:
+        raise UserError(f"{path} has no columns.")
     return Frame(str(path), tuple(_typed(path, name, cells) for name, cells in zip(names, table.columns, strict=True)))
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+def _check_unpacked(path: Path, about: Any, size: int) -> None:
+    """Refuse what is small as a file and huge as columns, by what the file says of itself before it is unpacked.
+
+    bytes = sum over the columns of (8, or the length of a cell if it is fixed and longer) times cells + its pages
+    """
+    unpacked = 0
+    widths = [max(8, about.schema.column(j).length) for j in range(about.num_columns)]
+    for i in range(about.num_row_groups):
+        group = about.row_group(i)
+        for j, width in enumerate(widths):
+            column = group.column(j)
+            unpacked += width * max(column.num_values, group.num_rows) + column.total_uncompressed_size
+    if unpacked > max(UNPACKED, EXPANSION * size):
+        raise UserError(
+            f"{path} unpacks from {size / 2**20:.1f} to {unpacked / 2**20:.0f} MiB; more than {UNPACKED >> 20} MiB and "
+            f"{EXPANSION} times its size is not read: give a part of its rows."
+        )
+    _fits(path, 3 * unpacked)  # as it is read, as columns, and while one becomes the other
 
 
 def _typed(path: Path, name: str, cells: Any) -> Column:
     """A column that has a type of its own."""
     arrow = require("pyarrow", "experiments")
     kind = cells.type
-    if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind):
-        numbers = cells.cast(arrow.float64() if not arrow.types.is_boolean(kind) else arrow.int8()).to_numpy()
-        return Column(name, np.where(np.isinf(numbers), np.nan, numbers).astype(np.float64))
-    if arrow.types.is_dictionary(kind):
-        cells = cells.cast(kind.value_type)
     try:
-        return Column(name, _objects(arrow.concat_arrays(cells.cast(arrow.string()).chunks)))
-    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        if arrow.types.is_dictionary(kind):
+            return _coded(path, name, cells.unify_dictionaries().combine_chunks())
+        if arrow.types.is_boolean(kind):
+            return _numbers(name, cells.cast(arrow.int8()))
+        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_decimal(kind):
+            return _numbers(name, cells.cast(arrow.float64(), safe=False))  # not safe: above 2^53 it rounds
+        return Column(name, _objects(cells.cast(arrow.string()).combine_chunks()))
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
         raise UserError(f"{path}, column {name!r}: a column of the type {kind} cannot be used.") from error
 
 
-def _arff(path: Path) -> Frame:
+def _coded(path: Path, name: str, cells: Any) -> Column:
+    """A column of numbers that point to its different values."""
+    arrow = require("pyarrow", "experiments")
+    levels = _typed(path, name, arrow.chunked_array([cells.dictionary]))
+    missing = np.array([np.nan if levels.numeric else None], levels.cells.dtype)
+    places = cells.indices.cast(arrow.int64()).fill_null(len(levels.cells)).to_numpy(zero_copy_only=False)
+    return Column(name, np.concatenate([levels.cells, missing])[places])
+
+
+def _numbers(name: str, cells: Any) -> Column:
+    numbers = cells.to_numpy()
+    return Column(name, np.where(np.isinf(numbers), np.nan, numbers).astype(np.float64))
+
+
+def _arff(path: Path, file: BinaryIO) -> Frame:
     """@attribute lines, then @data; nominal and string attributes are texts, the others numbers."""
-    _fits(path)
+    _fits(path, MEMORY * _size(file))
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file in UTF-8.") from error
     head, _, body = (*re.split(r"(?im)^[ \t]*(@data)[ \t]*$", text, maxsplit=1), "", "")[:3]
@@ -233,10 +304,16 @@ def _declared(path: Path, name: str, kind: str, texts: Any) -> Column:
     return column_of(str(path), name, texts)
 
 
-def _fits(path: Path, size: int | None = None) -> None:
-    """A sentence where the file would not fit into memory."""
-    needed = MEMORY * (path.stat().st_size if size is None else size)
-    there = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _size(file: BinaryIO) -> int:
+    """Return the number of bytes of a file, from its start."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _fits(path: Path, needed: int) -> None:
+    """A sentence where so many bytes would not fit into memory."""
+    there = free_memory()
     if needed > there:
         raise UserError(
             f"{path} needs about {needed / 2**30:.1f} GiB of memory to be read, and {there / 2**30:.1f} GiB are free; "

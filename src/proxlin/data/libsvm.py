@@ -7,7 +7,6 @@ import bz2
 import gzip
 import lzma
 import math
-import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from scipy.sparse import csr_array
 
 from ..errors import UserError, require
 from ..inners import SparseRows
+from ..inputs import check_file, free_memory
 
 OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of the file
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -90,6 +90,7 @@ def read(path: str | Path, width: int | None = None) -> Table:
 
 
 def _open(path: Path) -> BufferedIOBase:
+    check_file(path)
     try:
         with path.open("rb") as file:
             first = file.read(6)
@@ -105,7 +106,7 @@ class _Lines:
         self.read, self.file, self.path = file.read, file, path
 
     def __iter__(self) -> Iterator[bytes]:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = free_memory()
         total = 0
         while line := self.file.readline(LONGEST + 1):
             total += len(line)

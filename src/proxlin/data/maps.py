@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Num, UInt8
 
 from ..archives import Damaged, mapped
 from ..errors import UserError
+from ..inputs import check_file
 from ..metrics import OptimalPaths, argmax, hamming, outputs, together
 from ..networks import CNN, activation_named
 from ..oracles import MonotonePaths
@@ -235,8 +236,7 @@ def check_paths(paths: Num[np.ndarray, "n m"], rows: int, cols: int) -> None:
 
 def read_array(path: Path, check: bool) -> np.ndarray:
     """A .npy file, never unpickled; with `check`, only if its md5 is that of the public file of its name."""
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file.")
+    check_file(path)
     if check and path.name in CHECKSUMS:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

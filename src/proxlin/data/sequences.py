@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from ..archives import Damaged, read_arrays
 from ..errors import UserError
+from ..inputs import check_file
 from ..metrics import label_error, outputs, together
 from ..networks import MLP
 from ..oracles import Chains
@@ -226,8 +227,7 @@ def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file.")
+    check_file(path)
     try:
         arrays = read_arrays(path, compressed=True)
     except Damaged as error:

@@ -5,14 +5,18 @@ A name becomes part of a file's name, so that a record from elsewhere must not c
 
 import base64
 import json
+import math
 import re
 from typing import Any
+
+from .svg import inline
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 CELL = (str, int, float, bool)
 SUFFIXES = {"svg", "png", "pdf"}
+PNG, PDF = b"\x89PNG", b"%PDF"
 VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 
 
 def finished_record(text: Any) -> dict[str, Any]:
@@ -27,7 +31,8 @@ def finished_record(text: Any) -> dict[str, Any]:
     for name, files in record["figures"].items():
         _demand(NAME.fullmatch(name) and {"svg"} <= files.keys() <= SUFFIXES)
         decoded = {suffix: base64.b64decode(content, validate=True) for suffix, content in files.items()}
-        _demand(">" in decoded["svg"].decode().partition("<svg")[2])
+        inline(decoded["svg"].decode(), name)
+        _demand(decoded.get("png", PNG).startswith(PNG) and decoded.get("pdf", PDF).startswith(PDF))
     for name, drawing in record.get("drawings", {}).items():
         _demand(name in record["figures"] and _drawing(**drawing))
     for each in record["data"]:
@@ -49,7 +54,8 @@ def case_row(key: Any, experiment: Any, content: Any, result: Any, run: Any) -> 
         and _number(about["seconds"])
     )
     row = {"experiment": experiment, "key": key, **settings, **found}
-    return row | {f"run_{name}": value for name, value in about.items()}
+    row |= {f"run_{name}": value for name, value in about.items()}
+    return row | {"experiment": experiment, "key": key}  # whatever the settings are called
 
 
 def mapping(text: Any) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def _drawing(group: str, label: str, points: list[Any]) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) in (int, float) and math.isfinite(value)  # OverflowError for an integer such as 10^400
 
 
 def _demand(truth: Any) -> None:

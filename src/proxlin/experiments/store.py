@@ -17,9 +17,16 @@ from typing import Any
 
 from ..errors import UserError
 from .records import DAMAGED, case_row, finished_record, mapping
+from .svg import Foreign
 
 FILE = "results.sqlite"
 FORMAT = 3  # of the database, in its user_version
+WRITTEN = (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm", ".lock", "report.html", "cases.parquet")
+FOLDERS = ("tables", "figures", "timings")
+LONGEST = 2**26  # bytes of one text of the database; figures are the largest, some 10^6
+WORK = 10**8  # instructions of SQLite's machine for one query: ten for each row, and a row for each case
+EVERY = 10**5  # instructions between two looks at the limit
+MULTIPLE = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file, which SQLite would delete
 
 _SCHEMA = """
 CREATE TABLE experiments (
@@ -94,6 +101,7 @@ class Store:
 
     def _rows(self, query: str, *values: str) -> list[tuple]:
         try:
+            _limited(self._connection)
             return self._connection.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise UserError(f"{self._path} is damaged ({error}); take another --out.") from error
@@ -101,6 +109,10 @@ class Store:
     def _read(self, parse: Callable[..., dict], *texts: Any) -> dict:
         try:
             return parse(*texts)
+        except Foreign as error:
+            raise UserError(
+                f"{self._path} holds a figure with {error}, which no figure of proxlin has; take another folder."
+            ) from error
         except DAMAGED as error:
             raise UserError(f"{self._path} holds a result that is damaged; take another --out.") from error
 
@@ -123,8 +135,10 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
         _make_folder(out)
     elif not (out / FILE).is_file():
         raise UserError(f"{out} has no {FILE}: it is not a folder that `proxlin reproduce` wrote.")
+    _check_folder(out)
     with _locked(out), closing(sqlite3.connect(out / FILE)) as connection:
         try:
+            _guard(connection)
             _check_format(connection, out / FILE)
         except sqlite3.DatabaseError as error:
             raise UserError(f"{out / FILE} cannot be used ({error}); take another --out.") from error
@@ -169,10 +183,70 @@ def _locked(out: Path) -> Iterator[None]:
         yield
 
 
+def _check_folder(out: Path) -> None:
+    """Refuse a folder in which a name that is read or written here stands for something else than a file of its own.
+
+    A pipe would hang, and a link would have another file written. If SQLite finds a journal of several databases it
+    deletes a file that the journal names; ours is never one of several, and has no write-ahead log.
+    """
+    folders = [out / name for name in FOLDERS]
+    files = [out / name for name in WRITTEN]
+    files += [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    for path in [*folders, *files]:
+        if path.is_symlink() and not _leads_into(path, out):
+            raise UserError(f"{path} is a link out of the folder; remove it, or name another folder.")
+        usual = path.is_dir() if path in folders else path.is_file()
+        if path.exists() and not usual:
+            raise UserError(f"{path} is not what proxlin writes there; remove it, or name another folder.")
+    if _bytes_at(out / f"{FILE}-journal", -len(MULTIPLE), len(MULTIPLE)) == MULTIPLE:
+        raise UserError(f"{out / FILE}-journal names a file to delete; remove the journal, or name another folder.")
+    if _bytes_at(out / FILE, 18, 2) not in (b"", b"\x01\x01"):
+        raise UserError(f"{out / FILE} is not a database that proxlin wrote; name another folder.")
+
+
+def _leads_into(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        return False
+
+
+def _bytes_at(path: Path, start: int, count: int) -> bytes:
+    """Return some bytes of a file, from its end if `start` is negative; none if it is missing or shorter."""
+    if not path.exists() or path.stat().st_size < max(-start, start + count):
+        return b""
+    with path.open("rb") as file:
+        file.seek(start, os.SEEK_END if start < 0 else os.SEEK_SET)
+        return file.read(count)
+
+
+def _guard(connection: sqlite3.Connection) -> None:
+    """Believe nothing of the schema, and end a query that takes too long or a text that is too large."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+
+
+def _limited(connection: sqlite3.Connection) -> None:
+    """Interrupt the query that comes next after `WORK` instructions."""
+    left = iter(range(WORK // EVERY))
+    connection.set_progress_handler(lambda: next(left, None) is None, EVERY)
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple]:
+    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    _limited(connection)
     (found,) = connection.execute("PRAGMA user_version").fetchone()
-    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-    if empty:
+    schema = _schema(connection)
+    if not schema:
         connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA user_version = {FORMAT}; COMMIT")
     elif found != FORMAT:
         raise UserError(f"{path} has format {found}, but this version of proxlin writes {FORMAT}; take another --out.")
+    else:
+        with closing(sqlite3.connect(":memory:")) as ours:
+            ours.executescript(_SCHEMA)
+            if schema != _schema(ours):
+                raise UserError(f"{path} has other tables than proxlin writes; take another --out.")

@@ -15,13 +15,17 @@ from .. import __version__
 from ..archives import read_arrays, write_arrays
 from ..data.frames import Frame
 from ..errors import UserError
+from ..inputs import check_file
 from ..types import Params
 from ..units import Units
 from .columns import Encoder, Feature
 from .training import LOSSES, network_of, predict
 
 FORMAT = 1  # of the file; another one is refused
-DAMAGED = (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError, NotImplementedError, EOFError)
+DAMAGED = (
+    *(AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError, NotImplementedError, EOFError),
+    *(OverflowError, OSError),  # an integer such as 10^400; a disk that fails
+)
 UNITS = tuple(field.name for field in dataclasses.fields(Units))
 
 
@@ -78,8 +82,7 @@ class Model:
 def load_model(path: str | Path) -> Model:
     """The model saved at path. Every array is checked before it is made, and nothing is unpickled."""
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file.")
+    check_file(path)
     try:
         arrays = read_arrays(path)
         text = json.loads(arrays.pop("json").tobytes())

@@ -18,6 +18,7 @@ from ..results import Status
 from ..types import Params, with_arrays
 
 FORMAT = 1
+LARGEST = 2**128  # a count in a file; a larger one is damage, and may be too large for a float
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -140,7 +141,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         if missing := wanted - set(arrays):
             raise KeyError(missing)
         _check(structure, arrays)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OverflowError, OSError) as error:
         raise ValueError(f"{path} is not a solution written by Solution.save, or it is damaged.") from error
     return structure, arrays
 
@@ -155,8 +156,10 @@ def _check(structure: dict, arrays: dict[str, np.ndarray]) -> None:
     good &= all(x.dtype.kind in "biuf" for x in arrays.values()) and all(x.dtype.kind in "if" for x in columns)
     good &= sorted(states) == sorted(f"state{i}" for i in range(len(states)))
     good &= cost.keys() == {each.name for each in dataclasses.fields(Cost)}
-    good &= all(type(x) is int and x >= 0 for x in (*cost.values(), structure["n"])) and type(structure["seed"]) is int
-    good &= isinstance(structure["value"], int | float) and structure["status"] in [str(each) for each in Status]
+    good &= all(type(x) is int and 0 <= x < LARGEST for x in (*cost.values(), structure["n"]))
+    good &= type(structure["seed"]) is int and abs(structure["seed"]) < 2**64
+    good &= type(structure["value"]) in (int, float) and isinstance(float(structure["value"]), float)
+    good &= structure["status"] in [str(each) for each in Status]
     if not (good and all(isinstance(structure[name], str) for name in ("message", "solver"))):
         raise ValueError
 
