@@ -9,8 +9,9 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The tests compile much and run little: what LLVM does last is left out. bench/ measures what users get.
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+os.environ["XLA_FLAGS"] = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true " + os.environ.get("XLA_FLAGS", "")
+)
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers on two cores: one compute thread each
     os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
     for pool in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
