@@ -45,6 +45,12 @@ def test_problems_and_verbs():
     assert near(q.value(W), np.abs((u[0] + 2 * u[5]) / 3).sum())
 
 
+def test_clear_caches():
+    p = px.MeanOfLosses(px.residual(predict), px.L2(), (X, Y))
+    before = p.value(W)
+    assert px.clear_caches() is None and p.value(W) == before
+
+
 def test_sparse_rows():
     rows = px.SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3)
     p = px.MeanOfLosses(lambda w, x: (x.values @ w[x.indices])[None], px.L1(), rows)

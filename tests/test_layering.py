@@ -13,7 +13,19 @@ ROOT = Path(proxlin.__file__).parent
 
 # A module may import from its own layer and from those before it.
 LAYERS = (
-    ("arguments", "types", "cost", "results", "errors", "inputs", "archives", "checks", "sharding", "chunks"),
+    (
+        "arguments",
+        "types",
+        "cost",
+        "results",
+        "errors",
+        "inputs",
+        "archives",
+        "checks",
+        "sharding",
+        "chunks",
+        "compiled",
+    ),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("solvers",),
@@ -36,7 +48,7 @@ OUTSIDE_WORLD = {
     *("time", "datetime", "platform", "logging"),
 }
 IN_TOUCH = {
-    *("solvers.run", "solvers.compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
+    *("solvers.run", "compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
     *("archives", "inputs"),
     *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
     *("commands_fit", "fitting.fit", "fitting.model", "fitting.page"),

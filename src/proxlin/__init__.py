@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 # The public names by the module they live in. A new one is a line here and a line under TYPE_CHECKING below.
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "advisor": ("Advice", "advise"),
+    "compiled": ("clear_caches",),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
     "networks": (),
     "oracles": ("Chains", "MonotonePaths"),
@@ -39,6 +40,7 @@ __all__ = ["__version__", *_HOME, *_PUBLIC]  # pyright: ignore[reportUnsupported
 
 if TYPE_CHECKING:
     from . import advisor as advisor
+    from . import compiled as compiled
     from . import inners as inners
     from . import networks as networks
     from . import oracles as oracles
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from . import tuning as tuning
     from .advisor import Advice as Advice
     from .advisor import advise as advise
+    from .compiled import clear_caches as clear_caches
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores

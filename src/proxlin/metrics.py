@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from .chunks import chunk_size, map_rows
+from .compiled import compiled
 from .inners import as_inner
 from .oracles import AbstractOracle, MonotonePaths
 from .outers.structured import SimplexSmoothing
@@ -200,7 +200,7 @@ class OptimalPaths:
         return most[:, -1, -1]
 
 
-@eqx.filter_jit
+@compiled
 def _outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None) -> Array:
     n = jax.tree.leaves(x)[0].shape[0]
     best = lambda x: oracle.argmax(predict(w, x))
@@ -208,7 +208,7 @@ def _outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read:
     return map_rows(jax.vmap(one), x, n, chunk_size(one, x, n, CACHE))
 
 
-@eqx.filter_jit
+@compiled
 def _exact_share(problem: AbstractProblem, f: SimplexSmoothing, w: Params) -> Array:
     u = problem.stack(w)
     return jnp.mean(map_rows(jax.vmap(f.exact), u, len(u), chunk_size(f.exact, u, len(u))))

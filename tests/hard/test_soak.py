@@ -14,7 +14,7 @@ SOAK = """
 import gc, json, resource, sys
 import jax, jax.numpy as jnp, numpy as np
 import proxlin as px
-from proxlin.solvers import compiled
+from proxlin import compiled
 
 name, (steps, first, n) = sys.argv[1], map(int, sys.argv[2:])
 compilations = []
@@ -38,7 +38,7 @@ def look(w, record):
     if record["step"] in (first, steps // 2, steps):
         gc.collect()
         compiles = sum("backend_compile" in name for name in compilations)
-        arrays, cached = len(jax.live_arrays()), len(compiled._CACHE)
+        arrays, cached = len(jax.live_arrays()), len(compiled._CACHE.slots)
         looks[record["step"]] = {"mib": resident(), "arrays": arrays, "compilations": compiles, "cached": cached}
     return False
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..compiled import compiled
 from ..inners import residual
 from ..networks import MLP, WithLinear
 from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, SquaredL2
@@ -82,7 +83,7 @@ class Task:
         return _starts(self.network(), jax.random.key(self.seed), jnp.asarray(members), scales)
 
 
-@eqx.filter_jit
+@compiled
 def _starts(network: "MLP | WithLinear", key: Array, members: Array, scales: Array) -> Params:
     def one(member: Array, scale: Array) -> Params:
         w = network.init(jax.random.fold_in(key, member), scale.dtype)
@@ -148,7 +149,7 @@ def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -
     return np.concatenate(parts, axis=1)[:, : len(x)]
 
 
-@eqx.filter_jit
+@compiled
 def _predict(network: MLP | WithLinear, w: Params, x: Array) -> Array:
     return jax.vmap(lambda w: jax.vmap(lambda row: network(w, row))(x))(w)
 
@@ -191,7 +192,7 @@ def _all_at_once(
     return jax.tree.map(np.asarray, carried[0])
 
 
-@eqx.filter_jit
+@compiled
 def _piece(
     method: Callable, problem: MeanOfLosses, carried: tuple[Params, Array], key: Array, each: Any, counts: tuple
 ) -> tuple[Params, Array]:

@@ -22,6 +22,7 @@ from ..checks import (
     checked_weights,
     with_jax_arrays,
 )
+from ..compiled import call, shapes_of
 from ..cost import Cost
 from ..inners import Bound, Linearized, as_inner, check_function
 from ..outers import AbstractOuter
@@ -185,7 +186,7 @@ class AbstractProblem(eqx.Module):
         row = (
             self.data if self.single else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.data)
         )
-        return eqx.filter_eval_shape(self._phi, check_parameters(w, self.data), row).shape[0]
+        return shapes_of(type(self)._phi, self, check_parameters(w, self.data), row).shape[0]
 
     def in_one_chunk(self, w: Params) -> bool:
         """Whether all samples (of a device) go through phi at once (shapes alone)."""
@@ -197,7 +198,7 @@ class AbstractProblem(eqx.Module):
             check_like(self.inner.anchor, w, "The point of linearize")
         if self.quadratic is not None and self.quadratic.center is not None:
             check_like(self.quadratic.center, w, "The center of regularize")
-        return _compiled(function, self, w) if is_concrete((self, w)) else function(self, w)
+        return call(function, self, w)
 
     def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
         dtype = dtype_of(w)
@@ -262,11 +263,6 @@ def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, 
     if problem.quadratic is None:
         return value, gradient
     return value + problem.quadratic.value(w), optax.tree.add(gradient, problem.quadratic.gradient(w))
-
-
-@eqx.filter_jit
-def _compiled(function: Callable, problem: AbstractProblem, w: Params) -> Any:
-    return function(problem, w)
 
 
 def check_maps(inner: Any, outer: Any) -> None:

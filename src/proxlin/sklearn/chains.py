@@ -234,7 +234,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         calls = CALLS if self.passes is None else int(np.ceil(self.passes))
 
         def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = _value_and_gradient(problem, unravel(x))
+            value, gradient = problem.value_and_subgradient(unravel(x))
             return float(value), _raveled(gradient)[0]
 
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
@@ -265,11 +265,6 @@ class PlainScores(eqx.Module):
         x, y = sample
         scores = self.predict(w, x)
         return jnp.append(scores, jnp.sum(jnp.where(y > 0, scores, jnp.zeros_like(scores))))
-
-
-@eqx.filter_jit
-def _value_and_gradient(problem: AbstractProblem, w: Params) -> tuple[Array, Params]:
-    return problem.value_and_subgradient(w)
 
 
 def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:

@@ -2,12 +2,12 @@
 
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..compiled import compiled
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
 from ..schedules import InverseSqrt
@@ -57,7 +57,7 @@ def _best_step(problem: AbstractProblem, w: Params) -> tuple[float, float]:
     return scale * best, count / len(problem)
 
 
-@eqx.filter_jit
+@compiled
 def _trial(solver: AbstractSolver, problem: AbstractProblem, w: Params, count: int) -> Array:
     drawn = solver.draw(problem, jax.random.key(0), count)
     return problem.value(scan_steps(solver, problem, solver.init(problem, w), drawn)[0].w)

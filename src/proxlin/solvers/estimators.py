@@ -19,6 +19,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from ..compiled import shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem
 from ..types import Params
@@ -158,7 +159,7 @@ def _plus(at: Expansion, new: Expansion, old: Expansion) -> Expansion:
 
 def _nothing(problem: AbstractProblem, w: Params) -> Memory:
     """Zeros: the first step is a snapshot."""
-    shapes = eqx.filter_eval_shape(problem.expand, w)
+    shapes = shapes_of(type(problem).expand, problem, w)
     return Memory(Expansion(*(jnp.zeros(x.shape, x.dtype) for x in shapes)), w)
 
 

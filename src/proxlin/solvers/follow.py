@@ -15,11 +15,11 @@ from jaxtyping import Array
 
 from ..arguments import check_seed, described, one_number
 from ..checks import check_parameters
+from ..compiled import Calls, shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem, check_problem
 from ..types import Params, is_parameter
 from .base import AbstractSolver, Info, check_solver, scan_steps
-from .compiled import Calls
 from .run import BLOW_UP
 
 
@@ -159,7 +159,7 @@ class _Epochs(eqx.Module):
             state, info = self._epoch(solver, problem, state, jax.random.fold_in(key, t))
             return state, {name: counts[name] + count for name, count in info.counts.items()}
 
-        shapes = eqx.filter_eval_shape(self._epoch, solver, problem, state, key)[1].counts
+        shapes = shapes_of(lambda *args: self._epoch(*args)[1].counts, solver, problem, state, key)
         zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
         return jax.lax.fori_loop(first, last, epoch, (state, zeros))
 

@@ -13,13 +13,13 @@ from jaxtyping import Array
 
 from ..arguments import check_seed, described, flag, one_number, real, whole
 from ..checks import check_parameters
+from ..compiled import Calls, of_shapes, shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem, check_problem
 from ..results import Status
 from ..types import Key, Params, dtype_of, is_parameter
 from .auto import choose
 from .base import AbstractSolver, Info, check_solver, scan_steps
-from .compiled import Calls, of_shapes
 from .progress import Progress
 from .solution import SavedState, Solution
 
@@ -133,7 +133,7 @@ class _Run:
         self.value, self.start_value = old.value, float(old.history["value"][0])
         self.state = old.state
         if isinstance(old.state, SavedState):
-            structure, shapes = _shapes(eqx.filter_eval_shape(_init, self.solver, self.problem, self.w))
+            structure, shapes = _shapes(shapes_of(_init, self.solver, self.problem, self.w))
             if _shapes(old.state.leaves)[1] != shapes:
                 raise ValueError("This solution was saved by a solver with other settings or for another w.")
             self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ..checks import check_parameters
+from ..compiled import compiled
 from ..cost import Cost
 from ..outers import L2, AbstractBox, AbstractProximable, AbstractSupport, LInf, Max, Origin
 from ..problem import AbstractProblem, Quadratic, check_problem
@@ -232,7 +233,7 @@ def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any =
     return Subsolution(eqx.combine(answer.w, rest), float(answer.value), gap, relative, int(answer.iterations), status)
 
 
-@eqx.filter_jit
+@compiled
 def _solve(solver: Subsolver, problem: AbstractProblem, w: Params, kappa: Array) -> tuple[Answer, Array]:
     answer = solver.solve(problem.linearize(w).regularize(kappa, w), w)
     return answer, solver.target(answer.scale)

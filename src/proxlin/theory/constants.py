@@ -14,6 +14,7 @@ import optax
 from jaxtyping import Array
 
 from ..checks import check_like, check_parameters
+from ..compiled import compiled
 from ..problem import AbstractProblem
 from ..types import Params, dtype_of, is_parameter, parameters
 from .arguments import count
@@ -94,7 +95,7 @@ def segment_smoothness(problem: AbstractProblem, w: Params, after: Params, point
     return float(_segment_smoothness(problem, w, after, points))
 
 
-@eqx.filter_jit
+@compiled
 def _least_singular(problem: AbstractProblem, w: Params) -> Array:
     J = problem.expand(w)[1]
     J = J.reshape(-1, J.shape[-1])
@@ -103,7 +104,7 @@ def _least_singular(problem: AbstractProblem, w: Params) -> Array:
     return jnp.linalg.svd(jnp.linalg.qr(J.T, mode="r"), compute_uv=False)[-1]  # nk x nk: d is the long side
 
 
-@eqx.filter_jit
+@compiled
 def _half_steps(problem: AbstractProblem, w: Params, u: Array, v: Params, beta: Array) -> tuple[Params, Array, Array]:
     v = optax.tree.add_scale(problem.pull(w, u), -beta, v)
     alpha = jnp.asarray(optax.tree.norm(v))
@@ -111,7 +112,7 @@ def _half_steps(problem: AbstractProblem, w: Params, u: Array, v: Params, beta: 
     return v, alpha, problem.push(w, v)
 
 
-@eqx.filter_jit
+@compiled
 def _segment_smoothness(problem: AbstractProblem, w: Params, after: Params, points: int) -> Array:
     at, rest = eqx.partition(w, is_parameter)
     problem = problem.bind(rest)

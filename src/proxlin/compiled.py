@@ -1,0 +1,287 @@
+"""Compile once, call often: one cache of programs for the whole package, bounded and shared by threads.
+
+    the same program   =  the same function, structure of arguments, shapes of arrays and settings of JAX
+    kept               =  the programs used last, while they fit into MAPS memory maps and BYTES of HLO
+
+A program that is dropped stays valid for whoever holds it, and gives back its memory after that.
+"""
+
+import dataclasses
+import functools
+import threading
+import time
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+MAPS = 20_000  # of the 65,530 that Linux gives a process; an exact prox-linear step takes 750 (30 MB), sgd 80 (5 MB)
+BYTES = 2**30  # of HLO: arrays that phi closes over are copied into its programs, and no map tells of them
+ENTRIES = 1024  # results without a program (prices) are small; this bounds their number
+
+
+class Calls:
+    """function(*fixed, *args) and its seconds; arrays are arguments, all else is structure.
+
+    Compiling is untimed. A function must be hashable and return arrays alone. What is fixed is looked at once, and the
+    args of a function at its first call alone: they keep their structure and shapes, as the state of a solver does.
+    """
+
+    def __init__(self, *fixed: Any):
+        self.fixed, self.leaves, self.known = fixed, _split(fixed)[0], {}
+
+    def __call__(self, function: Callable, *args: Any) -> tuple[Any, float]:
+        if function not in self.known:
+            self.known[function] = _program(function, *_split((*self.fixed, *args)))
+        program, leaves = self.known[function], [*self.leaves, *filter(_is_array, jax.tree.leaves(args))]
+        start = time.perf_counter()
+        result = program(leaves)
+        for leaf in jax.tree.leaves(result):  # as jax.block_until_ready, which does more around it
+            leaf.block_until_ready()
+        return result, time.perf_counter() - start
+
+
+def call(function: Callable, *args: Any) -> Any:
+    """Return function(*args), arrays alone, from a compiled program; inside a trace the function itself is traced."""
+    leaves, structure = _split(args)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return function(*args)
+    return _program(function, leaves, structure)(leaves)
+
+
+def compiled(function: Callable) -> Callable:
+    """Decorate a function of positional arguments so that it runs by `call`."""
+    return functools.wraps(function)(functools.partial(call, function))
+
+
+def of_shapes(function: Callable, *args: Any) -> Any:
+    """function(*args), which depends on the shapes and the structure of its arguments alone: found once for each."""
+    leaves, structure = _split(args)
+    return _CACHE.find(_Key(function, leaves, structure), lambda: function(*args))
+
+
+def shapes_of(function: Callable, *args: Any) -> Any:
+    """Return the shapes and dtypes of function(*args), arrays alone, without running it.
+
+    Unlike `eqx.filter_eval_shape` it leaves nothing of the arguments in JAX's caches, such as a phi and its closure.
+    """
+    leaves, structure = _split(args)
+    return jax.eval_shape(lambda leaves: function(*structure.join(leaves)), leaves)
+
+
+def clear_caches() -> None:
+    """Drop every compiled program that proxlin keeps, and with it the memory and the functions that it holds.
+
+    A run that is under way keeps its own until it ends. The next call of each compiles again. The programs of
+    single operations on arrays belong to JAX; `jax.clear_caches()` drops those.
+
+    >>> clear_caches()
+    """
+    _CACHE.clear()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Structure:
+    """All of a tree but its arrays: how it is built, and its other leaves, None in the places of the arrays."""
+
+    treedef: Any
+    others: list
+
+    def join(self, arrays: list) -> Any:
+        left = iter(arrays)
+        return self.treedef.unflatten([next(left) if other is None else other for other in self.others])
+
+
+def _split(args: Any) -> tuple[list, _Structure]:
+    leaves, treedef = jax.tree.flatten(args)
+    arrays = [jnp.asarray(leaf) if isinstance(leaf, _NUMPY) else leaf for leaf in leaves if _is_array(leaf)]
+    return arrays, _Structure(treedef, [None if _is_array(leaf) else leaf for leaf in leaves])
+
+
+_NUMPY = (np.ndarray, np.generic)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, *_NUMPY, jax.ShapeDtypeStruct))
+
+
+def _program(function: Callable, leaves: list, structure: _Structure) -> Callable:
+    if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+        return lambda leaves: function(*structure.join(leaves))
+    return _CACHE.find(_Key(function, leaves, structure), lambda: _compile(function, leaves, structure))
+
+
+def _compile(function: Callable, leaves: list, structure: _Structure) -> Callable:
+    def run(leaves: list) -> Any:
+        return function(*structure.join(leaves))
+
+    return jax.jit(run, out_shardings=_everywhere(leaves)).lower(leaves).compile()
+
+
+def _everywhere(leaves: list) -> NamedSharding | None:
+    """Whole on every device, so that each process can read it, where an argument lies on several of them."""
+    meshes = [x.sharding.mesh for x in leaves if isinstance(x.sharding, NamedSharding)]
+    return NamedSharding(meshes[0], PartitionSpec()) if meshes and meshes[0].size > 1 else None
+
+
+# ------------------------------------------------------------------------------------------- which program it is
+
+# What a program depends on beside its arguments.
+_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+
+
+class _Key:
+    """The identity of a program: two calls share it if and only if their keys are equal.
+
+    Python says 1 == True == 1.0 and 0.0 == -0.0, for which programs differ, and nan != nan; so numbers are compared by
+    type and bits. What Python compares by identity (functions, above all) is held weakly: a lambda that nobody has any
+    more cannot be asked for again, so its program is of no use.
+    """
+
+    def __init__(self, function: Callable, leaves: list, structure: _Structure):
+        self.weak: list[weakref.ref] = []
+        self.hash: int | None = None
+        self.parts = (
+            self._part(function),
+            tuple((leaf.aval, leaf.sharding) for leaf in leaves),
+            self._tree(structure.treedef),
+            tuple(map(self._part, structure.others)),
+            tuple(getattr(jax.config, name) for name in _SETTINGS),
+        )
+
+    def __hash__(self) -> int:
+        if self.hash is None:
+            self.hash = hash(self.parts)
+        return self.hash
+
+    def __eq__(self, other: Any) -> bool:
+        return self.parts == other.parts
+
+    def is_dead(self) -> bool:
+        """Return whether a function of the program is gone."""
+        return any(ref() is None for ref in self.weak)
+
+    def _tree(self, treedef: Any) -> Any:
+        node = treedef.node_data()
+        if node is None:
+            return None  # a leaf
+        return node[0], self._part(node[1]), tuple(map(self._tree, treedef.children()))
+
+    def _part(self, x: Any) -> Any:
+        kind = type(x)
+        if kind is float:
+            return kind, x.hex()
+        if kind is complex:
+            return kind, x.real.hex(), x.imag.hex()
+        if isinstance(x, _NUMPY):
+            return kind, x.dtype.str, x.shape, x.tobytes()
+        if isinstance(x, tuple | list):
+            return kind, tuple(map(self._part, x))
+        if isinstance(x, dict):
+            return kind, tuple((self._part(name), self._part(value)) for name, value in x.items())
+        if isinstance(x, types.MethodType):
+            return kind, self._part(x.__func__), self._part(x.__self__)
+        if kind.__eq__ is object.__eq__:
+            return self._weakly(x)
+        if dataclasses.is_dataclass(x) and not isinstance(x, type):
+            return kind, tuple(self._part(getattr(x, field.name)) for field in dataclasses.fields(x))
+        return kind, x
+
+    def _weakly(self, x: Any) -> Any:
+        try:
+            self.weak.append(weakref.ref(x))
+        except TypeError:  # an object without room for one
+            return x
+        return self.weak[-1]
+
+
+# -------------------------------------------------------------------------------------------------- what is kept
+
+
+@dataclasses.dataclass(eq=False)
+class _Slot:
+    """The place of one program: whoever holds the lock makes it, and the others wait for it."""
+
+    lock: Any = dataclasses.field(default_factory=threading.Lock)
+    made: bool = False
+    value: Any = None
+    maps: int = 0
+    bytes: int = 0
+
+
+class _Cache:
+    """Programs by their keys, those used last at the end."""
+
+    def __init__(self):
+        self.lock = threading.Lock()  # of the table; it is never held while anything is compiled
+        self.slots: OrderedDict[_Key, _Slot] = OrderedDict()
+
+    def find(self, key: _Key, make: Callable[[], Any]) -> Any:
+        """Return what make() returned for this key, once for all threads. What failed is tried again."""
+        try:
+            slot = self._slot(key)
+        except TypeError:  # structure that cannot be hashed, such as a jax array in a static field: no reuse
+            return make()
+        if slot.made:
+            return slot.value
+        with slot.lock:
+            if not slot.made:
+                before = _count_maps()
+                slot.value = make()
+                # What other threads compile meanwhile is counted here too: then less is kept, never more.
+                slot.maps = max(0, _count_maps() - before)
+                slot.bytes = _count_bytes(slot.value)
+                slot.made = True
+                self._keep_to_the_limits()
+        return slot.value
+
+    def clear(self) -> None:
+        with self.lock:
+            dropped = list(self.slots.values())
+            self.slots.clear()
+        del dropped  # outside of the lock: what runs when an object dies may call us
+
+    def _slot(self, key: _Key) -> _Slot:
+        with self.lock:
+            slot = self.slots.setdefault(key, _Slot())
+            self.slots.move_to_end(key)
+            return slot
+
+    def _keep_to_the_limits(self) -> None:
+        dropped = []
+        with self.lock:
+            for key in [key for key in self.slots if key.is_dead()]:
+                dropped.append(self.slots.pop(key))
+            maps = sum(slot.maps for slot in self.slots.values())
+            size = sum(slot.bytes for slot in self.slots.values())
+            while len(self.slots) > 1 and (maps > MAPS or size > BYTES or len(self.slots) > ENTRIES):
+                _, oldest = self.slots.popitem(last=False)
+                maps -= oldest.maps
+                size -= oldest.bytes
+                dropped.append(oldest)
+        del dropped
+
+
+def _count_maps() -> int:
+    """Count the memory maps of this process; 0 where the system does not list them."""
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            return file.read().count(b"\n")
+    except OSError:
+        return 0
+
+
+def _count_bytes(value: Any) -> int:
+    if not isinstance(value, jax.stages.Compiled):
+        return 0
+    return sum(len(module.as_serialized_hlo_module_proto()) for module in value.runtime_executable().hlo_modules())
+
+
+_CACHE = _Cache()
