@@ -162,13 +162,12 @@ def cases() -> dict[str, tuple[Any, Any, Sizes]]:
 
 def step_of(kind: Any, solver: Any, sizes: Sizes) -> tuple[Any, list]:
     """One step as `minimize` compiles it, on all devices there are, and its arguments."""
-    import equinox as eqx
     import jax
     import jax.numpy as jnp
     import numpy as np
 
     import proxlin as px
-    from proxlin.solvers.compiled import _compile
+    from proxlin.compiled import _compile, _split
 
     rng = np.random.default_rng(0)
     X, Y = (rng.normal(size=(sizes.n, m)).astype(np.float32) for m in (sizes.p, sizes.k))
@@ -176,9 +175,8 @@ def step_of(kind: Any, solver: Any, sizes: Sizes) -> tuple[Any, list]:
     w = jnp.zeros((sizes.p, sizes.k), jnp.float32)
     state = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, solver.init(problem, w)))
     drawn = solver.draw(problem, jax.random.key(0), 1)[0]
-    dynamic, static = eqx.partition((solver, problem, state, drawn), eqx.is_array)
-    leaves, treedef = jax.tree.flatten(dynamic)
-    return _compile(_step, leaves, treedef, static), leaves
+    leaves, structure = _split((solver, problem, state, drawn))
+    return _compile(_step, leaves, structure), leaves
 
 
 def _step(solver: Any, problem: Any, state: Any, drawn: Any) -> Any:

@@ -279,9 +279,11 @@ def _count_maps() -> int:
 
 
 def _count_bytes(value: Any) -> int:
-    if not isinstance(value, jax.stages.Compiled):
+    """Count the bytes of a program's HLO; 0 for anything else."""
+    executable = value.runtime_executable() if isinstance(value, jax.stages.Compiled) else None
+    if executable is None:
         return 0
-    return sum(len(module.as_serialized_hlo_module_proto()) for module in value.runtime_executable().hlo_modules())
+    return sum(len(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules())
 
 
 _CACHE = _Cache()
