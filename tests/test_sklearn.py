@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, scale
 from sklearn.utils.estimator_checks import check_estimator
 
 import proxlin as px
+from proxlin import compiled
 from proxlin.sklearn import CompositeRegressor, StructuredClassifier
 from proxlin.units import units_of
 from zoo import STACKLOSS
@@ -54,6 +55,27 @@ def test_what_scikit_learn_asks_of_stochastic_settings(estimator):
     drawn = "the rows are drawn at random, so that weights and repetitions agree in the mean alone"
     declared = {"check_sample_weight_equivalence_on_dense_data": drawn}
     check_estimator(estimator, expected_failed_checks=declared)
+
+
+def test_a_row_without_weight_is_no_row_and_the_next_draw_compiles_nothing(monkeypatch):
+    """Weights as a bagging ensemble draws them, against the rows they leave and repeat; its odd rows are not read."""
+    monkeypatch.setattr(compiled, "_CACHE", compiled._Cache())
+    full = CompositeRegressor(solver=px.subgradient_descent(0.1), steps=20)  # its steps see F alone, not the rows
+    x, y, _ = table(20)
+    rng = np.random.default_rng(1)
+    programs = []
+    for _ in range(2):
+        weights = np.bincount(rng.integers(0, 20, 20), minlength=20)
+        x_odd, y_odd = x.copy(), y.copy()
+        x_odd[weights == 0] = 1e200
+        y_odd[weights == 0] = -1e200
+        model = clone(full).fit(x_odd, y_odd, weights)
+        programs.append(list(compiled._CACHE.slots))
+    assert programs[0] == programs[1]
+    drawn = np.repeat(np.arange(20), weights)
+    same = clone(full).fit(x[drawn], y[drawn])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.intercept_, same.intercept_, rtol=1e-9)
 
 
 def test_outliers_do_not_move_it():

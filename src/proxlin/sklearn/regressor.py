@@ -157,7 +157,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             raise AttributeError(f"{name} is there for a fitted linear model alone (hidden=0).")
 
     def _checked(self, X: Any, y: Any, weights: Any, *, first: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of weight above 0, y with a column for each target, and weights of mean 1."""
+        """Return the rows, y with a column for each target, and weights of mean 1."""
         X, y = validate_data(self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, np.float64)
         s = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
@@ -169,8 +169,10 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         y = y.reshape(len(y), -1)
         if not first and y.shape[1] != len(self._units.y_scale):
             raise ValueError(f"y has {y.shape[1]} targets; the first call had {len(self._units.y_scale)}.")
-        used = s > 0
-        return X[used], y[used], s[used] / s[used].mean()
+        # A row without weight stays in its place, as a copy of one that has some: so every draw of a bagging ensemble
+        # has the shape of all rows and shares one compiled program, and no number of that row is ever looked at.
+        rows = np.where(s > 0, np.arange(len(s)), np.argmax(s > 0))
+        return X[rows], y[rows], s / s.mean()
 
     def _standardize(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> None:
         """Features by mean and deviation; targets by median and median absolute deviation, which outliers leave."""
