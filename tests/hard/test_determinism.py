@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.hard
@@ -49,6 +50,27 @@ with open(sys.argv[1] + ".csv", "w", newline="") as file:
     csv.writer(file).writerows([("a", "b", "y"), *zip(a, b, 2 * a - b + rng.standard_t(2, size=60))])
 assert main(["fit", sys.argv[1] + ".csv", "--target", "y", "--hidden", "3", "--quiet", "--out", sys.argv[1]]) == 0
 """
+THREADS = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp, numpy as np
+import proxlin as px
+
+found = {}
+for dtype in ("float32", "float64"):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 200)).astype(dtype)
+    y = (x @ rng.normal(size=(200, 20)) + rng.standard_t(2, size=(3000, 20))).astype(dtype)
+    w = jnp.zeros((200, 20), dtype)
+    problem = px.MeanOfLosses(px.residual(lambda w, x: x @ w), px.L2(), (x, y), ridge=1e-3)
+    found[f"{dtype} subgradient"] = problem.subgradient(w + 0.1)
+    found[f"{dtype} sgd"] = px.minimize(problem, w, px.sgd(0.01), passes=1).w
+    found[f"{dtype} truncated"] = px.minimize(problem, w, px.truncated(0.1), passes=1).w
+    found[f"{dtype} lbfgs"] = px.minimize(problem.smooth(0.1), w, px.lbfgs(), steps=10).w
+    found[f"{dtype} svrg"] = px.minimize(problem, w, px.svrg(0.001, nu=0.1), passes=4).w
+np.savez(sys.argv[1], **{name: np.asarray(array) for name, array in found.items()})
+"""
 SOLVERS = ("sgd", "truncated", "averaged", "svrg", "casimir_svrg", "pli", "prox_linear", "stochastic_prox_linear")
 
 
@@ -82,6 +104,25 @@ def test_solutions_are_the_same_bytes(tmp_path, figures):
     one, other = twice(run, tmp_path)
     figures("determinism-solutions", files=len(one), same=sum(one[name] == other[name] for name in one))
     assert one == other and len(one) == len(SOLVERS)
+
+
+def test_another_number_of_threads_changes_the_rounding_of_full_passes_alone(tmp_path, figures):
+    """Steps on single samples are the same bits; a subgradient on all rows, and what is made of it, to rounding."""
+    files = []
+    for threads in ("1", "2"):
+        files.append(tmp_path / f"{threads}.npz")
+        called({**os.environ, "NPROC": threads, "XLA_FLAGS": ""}, sys.executable, "-c", THREADS, files[-1])
+    one, two = (dict(np.load(file)) for file in files)
+    away = {}
+    for name in one:
+        eps = np.finfo(one[name].dtype).eps
+        away[name] = float(np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() / eps)
+    figures("determinism-threads", **{f"{name}, eps": round(value, 1) for name, value in away.items()})
+    for name, value in away.items():
+        if name.endswith(("sgd", "truncated")):
+            assert value == 0, name
+        else:
+            assert value <= 100, name  # sums of 3000 terms, added up in another order ten times
 
 
 def test_a_fit_is_the_same_bytes(tmp_path, figures):

@@ -50,7 +50,8 @@ def minimize(
     The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
     kappa |w+ - w| is at most tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when
     no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the
-    solution's, and the result is that of an uninterrupted run.
+    solution's, and the result is that of an uninterrupted run. The same seed gives the same bits on the same machine
+    with the same number of threads; with another number, sums over all samples may be rounded differently.
     """
     check_problem(problem, "minimize")
     passes = None if passes is None else real(passes, "passes", low=0.0)
