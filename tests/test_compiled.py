@@ -214,14 +214,15 @@ def test_memory_maps_stop_growing_at_the_limit_and_clearing_gives_them_back(cach
         px.MeanOfLosses(px.residual(phi), px.L1(), (np.ones((n, 2)), np.ones((n, 3)))).subgradient(W)
         return compiled._count_maps()
 
+    after(6)  # the first compilation of a process starts threads, which have maps of their own
     after(7)
-    each = max(slot.maps for slot in cache.slots.values())
+    each = list(cache.slots.values())[-1].maps
     assert each > 0
     monkeypatch.setattr(compiled, "MAPS", 3 * each)
     grown = [after(n) for n in range(8, 14)]
     others = 2 * each  # threads, arenas, and JAX's programs of single operations on the new shapes
-    assert len(made(cache)) <= 3 + 1 and grown[-1] <= grown[1] + others
     held = sum(slot.maps for slot in cache.slots.values())
+    assert held <= 3 * each and grown[-1] <= grown[1] + others
     px.clear_caches()
     gc.collect()
     assert grown[-1] - compiled._count_maps() >= 0.8 * held
