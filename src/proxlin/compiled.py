@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-MAPS = 20_000  # of the 65,530 that Linux gives a process; an exact prox-linear step takes 750 (30 MB), sgd 80 (5 MB)
+MAPS = 12_000  # of the 65,530 that Linux gives a process; an exact prox-linear step takes 750 (30 MB), sgd 80 (5 MB)
 BYTES = 2**30  # of HLO: arrays that phi closes over are copied into its programs, and no map tells of them
 ENTRIES = 1024  # results without a program (prices) are small; this bounds their number
 
@@ -62,9 +62,19 @@ def compiled(function: Callable) -> Callable:
 
 
 def of_shapes(function: Callable, *args: Any) -> Any:
-    """function(*args), which depends on the shapes and the structure of its arguments alone: found once for each."""
+    """Return function(*args), which depends on the shapes and structure of its arguments alone: found once for each.
+
+    The arguments are traced, never computed with: an eager operation on arrays of a new shape would leave a program of
+    some megabytes in JAX's caches.
+    """
     leaves, structure = _split(args)
-    return _CACHE.find(_Key(function, leaves, structure), lambda: function(*args))
+
+    def trace() -> Any:
+        found = []
+        jax.eval_shape(lambda leaves: found.append(function(*structure.join(leaves))), leaves)
+        return found[0]
+
+    return _CACHE.find(_Key(function, leaves, structure), trace)
 
 
 def shapes_of(function: Callable, *args: Any) -> Any:
@@ -79,8 +89,8 @@ def shapes_of(function: Callable, *args: Any) -> Any:
 def clear_caches() -> None:
     """Drop every compiled program that proxlin keeps, and with it the memory and the functions that it holds.
 
-    A run that is under way keeps its own until it ends. The next call of each compiles again. The programs of
-    single operations on arrays belong to JAX; `jax.clear_caches()` drops those.
+    A run that is under way keeps its own until it ends. The next call of each compiles again. What JAX
+    keeps of its own (traces, programs of single operations) is dropped by `jax.clear_caches()`.
 
     >>> clear_caches()
     """

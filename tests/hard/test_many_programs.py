@@ -70,5 +70,6 @@ def test_the_number_of_programs_does_not_matter(kind, figures):
     figures(f"many-{kind}", count=COUNT, most_maps=most, first=looks[1], half=half, last=last, cleared=cleared)
     limit = compiled.MAPS if kind == "shapes" else 500
     assert most <= limit + OTHERS
-    assert last["mib"] <= 1.3 * half["mib"]
+    grown = (last["mib"] - half["mib"]) / (COUNT - COUNT // 2)
+    assert grown <= (5.0 if kind == "shapes" else 0.3)  # MiB: JAX keeps traces of every shape, 3.4 MiB each
     assert cleared["maps"] <= looks[1]["maps"] + OTHERS

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from ..arguments import check_seed, described, one_number
 from ..checks import check_parameters
-from ..compiled import Calls, shapes_of
+from ..compiled import Calls, of_shapes, shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem, check_problem
 from ..types import Params, is_parameter
@@ -98,7 +98,7 @@ class _Follow:
         solver.check(problem)
         self.problem, self.solver, self.key = problem, solver, jax.random.key(check_seed(seed))
         self.n, self.count = len(problem), solver.epoch(problem)
-        self.prices = solver.prices(problem, w) if prices is None else prices
+        self.prices = of_shapes(type(solver).prices, solver, problem, w) if prices is None else prices
         self.call = Calls(solver, problem)
         self.state = self.call(_init, w)[0]
         self.cost, self.epoch, self.w, self.seconds = self.prices.get("init", Cost()), 0, w, 0.0

@@ -98,7 +98,7 @@ class _Run:
         self.call, self.measure = Calls(solver, problem), Calls(problem)
         self.key = jax.random.key(self.seed)
         self.n, self.epoch = len(problem), solver.epoch(problem)
-        self.prices = of_shapes(_prices, solver, problem, w)
+        self.prices = of_shapes(type(solver).prices, solver, problem, w)
         self.info: Info | None = None
         # the measure at which F is flat to round-off: half its square is the relative decrease that is still to be had
         self.flat = 10 * float(jnp.finfo(dtype_of(w)).eps) ** 0.5
@@ -260,10 +260,6 @@ def _shapes(tree: Any) -> tuple[Any, list]:
 def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
     """The state, of no weak types: the first step would be compiled for them, and the next once more."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), solver.init(problem, w))
-
-
-def _prices(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-    return solver.prices(problem, w)
 
 
 def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
