@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from proxlin.files import check_file, write_file
+
 from . import table
 
 FOLDER = Path(__file__).parent
@@ -82,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(table.between_markers(page, table.markdown(report, SUITE)), encoding="utf-8")
+        write_file(PAGE, table.between_markers(page, table.markdown(report, SUITE)).encode())
     ended = {part["status"] for part in report["benchmarks"].values()}
     return 130 if "interrupted" in ended else 1 if "failed" in ended else 0
 
@@ -97,7 +99,7 @@ def measure(chosen: list[str], file: Path | None) -> dict[str, Any]:
         report["benchmarks"][name] = part
         report |= {"seconds": time.perf_counter() - began, "load": [before, os.getloadavg()[0]]}
         if file is not None:
-            file.write_text(json.dumps(report, indent=1), encoding="utf-8")
+            write_file(file, json.dumps(report, indent=1).encode())
         if part["status"] == "interrupted":
             break
     return report
@@ -114,10 +116,9 @@ def _earlier(file: Path) -> dict[str, Any] | None:
 
 
 def _writable(file: Path) -> bool:
-    """Seen before minutes are spent; the file is there afterwards."""
+    """Seen before minutes are spent."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
+        check_file(file)
     except OSError:
         return False
     return True
@@ -187,4 +188,8 @@ def _refuse(sentence: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # before the first benchmark, or after the last
+        print("bench: interrupted; no file is left half-written.", file=sys.stderr)
+        sys.exit(130)

@@ -11,6 +11,7 @@ advisor gets another draw, of n samples and nothing else. Everything runs on one
 import argparse
 import csv
 import hashlib
+import io
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from proxlin.experiments.engines import Local, prepare
+from proxlin.files import write_file
 
 CELLS = Path(__file__).parents[1] / "docs" / "gallery" / "advisor" / "cells.csv"
 PASSES, SETTINGS, SEEDS, TIE = 100.0, 24, 5, 0.01  # of the tuned runs; a cell within TIE or its seeds is a tie
@@ -264,11 +266,11 @@ def read() -> list[dict[str, Any]]:
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    CELLS.parent.mkdir(parents=True, exist_ok=True)
-    with CELLS.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_file(CELLS, text.getvalue().encode())
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from proxlin.files import write_file
+
 Run = Callable[[], float | None]
 Row = dict[str, Any]
 
@@ -185,7 +187,5 @@ def run_as_command(
         kept.append(row)
         print(show(row), flush=True)
         if arguments.json:
-            half = arguments.json.with_suffix(".part")  # so that a run cut off leaves a whole file
-            half.write_text(json.dumps(kept, indent=1))
-            half.replace(arguments.json)
+            write_file(arguments.json, json.dumps(kept, indent=1).encode())
     return 0

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
+from proxlin.files import write_file
 from proxlin.networks import MLP
 
 SAMPLES, INPUTS, OUTPUTS = 100, 16, 4
@@ -81,8 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         f"{time.perf_counter() - start:.0f} s"
     )
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(table, file, indent=1)
+        write_file(arguments.json, json.dumps(table, indent=1).encode())
     return 0
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
+from proxlin.files import write_file
 from proxlin.networks import MLP
 from proxlin.solvers.subproblem import Subsolver
 
@@ -44,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     print("target: peak under 2 GiB")
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(row, file, indent=1)
+        write_file(arguments.json, json.dumps(row, indent=1).encode())
     return 0 if row["peak GiB"] < 2 else 1
 
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from proxlin.experiments.engines import prepare
+from proxlin.files import write_file
 
 CASE = {
     "method": "sgd",
@@ -168,8 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         spread = f" ({row['low']:.2f} to {row['high']:.2f})" if "low" in row else ""
         print(f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}")
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(table, file, indent=1)
+        write_file(arguments.json, json.dumps(table, indent=1).encode())
     return 0
 
 

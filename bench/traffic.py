@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import apart, duration
+from proxlin.files import write_file
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 BYTES = {"pred": 1, "bf16": 2, "f16": 2}
@@ -242,7 +243,7 @@ def main(argv: list[str] | None = None) -> int:
             kept.append(row or {"case": name, "devices": devices, "traffic": None})
             print("\n".join(lines(row)) if row else f"{name}: over 300 s", flush=True)
             if arguments.json:
-                arguments.json.write_text(json.dumps(kept, indent=1))
+                write_file(arguments.json, json.dumps(kept, indent=1).encode())
     return 0
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from proxlin.data.sequences import Words, words_origin
 from proxlin.experiments.engines import prepare
 from proxlin.experiments.intervals import interval
+from proxlin.files import write_file
 from proxlin.search import Grid, Search, search_all
 
 PASSES = {"one": 60.0, "nine": 12.0}
@@ -150,8 +151,7 @@ def main(argv: list[str] | None = None) -> int:
             found = compare(direction, arguments.folds, arguments.settings, origin.content)
             rows += [{"data": origin.label, **row} for row in found]
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        write_file(arguments.json, json.dumps(rows, indent=1).encode())
     return 0
 
 

@@ -14,17 +14,8 @@ ROOT = Path(proxlin.__file__).parent
 # A module may import from its own layer and from those before it.
 LAYERS = (
     (
-        "arguments",
-        "types",
-        "cost",
-        "results",
-        "errors",
-        "inputs",
-        "archives",
-        "checks",
-        "sharding",
-        "chunks",
-        "compiled",
+        *("arguments", "types", "cost", "results", "errors", "files", "inputs", "archives", "checks", "sharding"),
+        *("chunks", "compiled"),
     ),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
@@ -33,7 +24,7 @@ LAYERS = (
     ("experiments",),
     (
         *("plots", "report", "reproduce", "fitting", "sklearn"),
-        *("cli", "commands", "commands_advise", "commands_data", "commands_fit"),
+        *("cli", "commands", "commands_advise", "commands_data", "commands_fit", "interrupts"),
     ),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
@@ -49,7 +40,7 @@ OUTSIDE_WORLD = {
 }
 IN_TOUCH = {
     *("solvers.run", "compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
-    *("archives", "inputs"),
+    *("archives", "files", "inputs", "interrupts"),
     *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
     *("commands_fit", "fitting.fit", "fitting.model", "fitting.page"),
     *("experiments.sweep", "experiments.engines", "experiments.store"),

@@ -11,8 +11,20 @@ from .errors import UserError, printable, require
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    """Run the command line; returns the exit code. Without arguments those of the process, which signals then end."""
+    if arguments is not None:
+        return _run(list(arguments))
+    if sys.argv[1:] == ["--version"]:
+        return _run(["--version"])  # at once
+    from .interrupts import leave_at_signals, too_late
+
+    leave_at_signals()
+    code = _run(sys.argv[1:])
+    too_late()
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"proxlin {__version__}")
         return 0

@@ -15,6 +15,7 @@ from .commands_advise import advise
 from .commands_data import app as data_app
 from .commands_fit import fit, predict
 from .errors import UserError, printable, require
+from .interrupts import say_at_interrupt, stay_at_signals
 
 if TYPE_CHECKING:
     from .experiments.engines import Engine
@@ -156,10 +157,12 @@ def bench(
     options = {"--only": only, "--json": json_file and json_file.resolve()}
     given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
     command = [sys.executable, "-m", "bench", *given, *(["--list"] if names else [])]
+    stay_at_signals()  # a Ctrl-C reaches the benchmarks too, which then write what they have
     with subprocess.Popen(command, cwd=root) as process:
-        while True:  # a Ctrl-C reaches the benchmarks too, which then write what they have
+        while True:
             try:
-                return process.wait()
+                code = process.wait()
+                return code if code >= 0 else 128 - code  # by a signal
             except KeyboardInterrupt:
                 continue
 
@@ -230,12 +233,10 @@ def _reproduce(chosen: list, request: "Request", engine: "Engine", workers: int)
     use_64_bits()
     say = (lambda text: None) if request.quiet else (lambda text: print(printable(text), flush=True))
     out = request.out
+    said = f"Interrupted: what is finished is kept in {out}; the same command goes on from there."
+    say_at_interrupt(printable(said))
     try:
         page = reproduce(chosen, request, say, engine, workers)
-    except KeyboardInterrupt:
-        said = f"Interrupted: what is finished is kept in {out}; the same command goes on from there."
-        print(printable(said), file=sys.stderr)
-        return 130
     except sqlite3.Error as error:
         raise UserError(f"{out / 'results.sqlite'}: {error}.") from error
     say(f"Report: {page}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import UserError, printable, require
+from .files import check_file, check_folder, write_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from .fitting.fit import Report
 
 LOSSES, SOLVERS = ("l2", "l1", "huber"), ("auto", "prox_linear", "sgd", "truncated")
+FILES = (
+    *("metrics.csv", "settings.csv", "metrics.json", "report.html"),
+    *("figures/held-out.svg", "figures/held-out.png", "figures/held-out.pdf"),
+    "model.npz",  # last, as it is what the others are about
+)
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file with named columns.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
@@ -50,6 +56,8 @@ def fit(
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
     require("jinja2", "experiments")  # before the work, not after it
+    with _writing(out):
+        check_folder(out, FILES)
     from .data.frames import read_frame
 
     frame = read_frame(file)
@@ -63,7 +71,8 @@ def fit(
         report = fitted(frame, Asked(tuple(target), loss, hidden, solver, seed), say)
     from .fitting.page import write
 
-    page = write(out, str(file), report)
+    with _writing(out):
+        page = write(out, str(file), report)
     if not quiet:
         _print_notes(report.notes)
     if as_json:
@@ -85,11 +94,12 @@ def predict(
     """Predict the targets of a fitted model for each row of a table, as CSV."""
     if out is not None and out.is_dir():
         raise UserError(f"--out {out} is a folder; name a file.")
+    if out is not None:
+        check_file(out)
     from .data.frames import read_frame
     from .experiments.engines import use_64_bits
 
     use_64_bits()
-    from .experiments.store import write_file
     from .fitting.model import load_model
     from .report import formula
 
@@ -114,6 +124,17 @@ def predict(
 def _print_notes(notes: list[str]) -> None:
     for note in notes:
         print(printable(f"Note: {note}."), file=sys.stderr)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn an error of the disk into a sentence about --out."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"--out {out} cannot be written ({error.filename}: {error.strerror}); name another folder."
+        ) from error
 
 
 def _records(names: tuple[str, ...], values: "np.ndarray") -> list[dict[str, float]]:

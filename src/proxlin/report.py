@@ -1,6 +1,6 @@
 """The files that a person reads: OUT/tables, OUT/figures, OUT/timings and OUT/report.html, from finished results.
 
-All of them are functions of the records in the store, and each is written whole or not at all.
+All of them are functions of the records in the store, and they are written together or not at all.
 """
 
 import base64
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from . import __version__
 from .errors import require
 from .experiments.base import CAVEATS, CLAIMS, Point, Row, Table
-from .experiments.store import write_file
 from .experiments.svg import inline
+from .files import Content, write_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,19 +30,20 @@ NUMBER = re.compile(r"[+-][\d.][\w\s.,;:%+-]*")  # with words after it, but noth
 
 def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
     """Write every file that belongs to these records and cases; returns the path of the page."""
+    contents: dict[str, Content] = {}
     for record in records:
         for kind in ("tables", "timings"):
             for name, table in record[kind].items():
-                write_file(out / kind / f"{record['experiment']}-{name}.csv", csv_bytes(_with_origin(record, table)))
+                contents[f"{kind}/{record['experiment']}-{name}.csv"] = csv_bytes(_with_origin(record, table))
         for name, formats in record["figures"].items():
             for suffix, content in formats.items():
-                write_file(out / "figures" / f"{record['experiment']}-{name}.{suffix}", base64.b64decode(content))
+                contents[f"figures/{record['experiment']}-{name}.{suffix}"] = base64.b64decode(content)
     if judged := verdicts(records):
-        write_file(out / "tables" / "verdicts.csv", csv_bytes(judged))
-    write_file(out / "timings" / "runs.csv", csv_bytes([_run_row(record) for record in records]))
+        contents["tables/verdicts.csv"] = csv_bytes(judged)
+    contents["timings/runs.csv"] = csv_bytes([_run_row(record) for record in records])
     if cases:
-        write_file(out / "cases.parquet", parquet_bytes(cases))
-    write_file(out / PAGE, page(records, cases).encode())
+        contents["cases.parquet"] = parquet_bytes(cases)
+    write_folder(out, contents | {PAGE: page(records, cases).encode()})
     return out / PAGE
 
 

@@ -23,6 +23,7 @@ from .experiments.base import CAVEATS, Context, Drawing, Experiment, Result, lab
 from .experiments.engines import Engine
 from .experiments.store import Store, open_store
 from .experiments.sweep import Bar, Sweep
+from .files import check_folder
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def reproduce(
     """Run what is not in the store yet; returns the path of the report."""
     experiments = list(experiments)
     with open_store(request.out) as store, closing(engine):
+        check_folder(request.out, (report.PAGE, "cases.parquet", "timings/runs.csv", "tables/any", "figures/any"))
         data = {each.name: request.data(each) for each in experiments}
         done = {each.name: store.begin(each.name, request.of(each, data[each.name])) for each in experiments}
         for experiment in experiments:

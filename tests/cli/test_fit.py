@@ -4,15 +4,17 @@ import csv
 import dataclasses
 import io
 import json
+import os
+import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from proxlin import commands_fit
 from proxlin.cli import main
 from proxlin.data import frames
-from proxlin.errors import UserError
 from proxlin.fitting import fit as fitting
 from proxlin.fitting import page, training
 from proxlin.fitting import search as searching
@@ -67,8 +69,7 @@ def fitted(tmp_path_factory):
 def test_a_fit_beats_least_squares_and_says_so(fitted):
     out, answer, _ = fitted
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    figures = {f"figures/held-out.{suffix}" for suffix in ("svg", "png", "pdf")}
-    assert names == {"model.npz", "metrics.csv", "metrics.json", "settings.csv", "report.html"} | figures
+    assert names == set(commands_fit.FILES)  # as they are checked before the fit
     rows = {(row["target"], row["loss"]): row for row in answer["metrics"]}
     robust = rows["y", "l2"]
     assert robust["mean absolute error low"] is robust["over least squares high"] is None  # of twelve rows, no interval
@@ -354,11 +355,36 @@ def test_a_linear_huber_fit_is_that_of_rlm():
     np.testing.assert_allclose(found.y_scale * sigma, 2.44071, rtol=5e-4)
 
 
-def test_a_folder_that_cannot_be_written_is_left_as_it_was(tmp_path):
-    (tmp_path / "figures").write_text("a file")
-    with pytest.raises(UserError, match=r"cannot be written \(File exists\)"):
-        page._write(tmp_path, {"a.csv": b"1", "figures/b.svg": b"2"})
-    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+@pytest.mark.parametrize("taken", ["figures", "figures/held-out.svg", "report.html", "model.npz"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(taken, tmp_path, capsys, monkeypatch):
+    """A file where a folder should be, or a folder where a file should be."""
+    monkeypatch.setattr(fitting, "search", lambda *_: pytest.fail("the fit had begun"))
+    out = tmp_path / "out"
+    (out / taken).mkdir(parents=True)
+    if taken == "figures":
+        (out / taken).rmdir()
+        (out / taken).write_text("a file")
+    before = sorted(out.rglob("*"))
+    table = write_table(tmp_path / "table.csv")
+    assert main(["fit", str(table), "--target", "y", "--out", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"proxlin: --out {out} cannot be written (") and taken in err and err.count("\n") == 1
+    assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_predictions_go_through_pipes_and_links(kind, fitted, tmp_path):
+    out, _, table = fitted
+    path, real = tmp_path / "path", tmp_path / "real.csv"
+    if kind == "pipe":
+        os.mkfifo(path)
+        reader = subprocess.Popen(["cp", str(path), str(real)])
+    else:
+        path.symlink_to(real)
+    assert main(["predict", str(out / "model.npz"), str(table), "--out", str(path), "--quiet"]) == 0
+    if kind == "pipe":
+        assert reader.wait(30) == 0
+    assert len(read(real)) == 60 and (path.is_fifo() if kind == "pipe" else path.is_symlink())
 
 
 def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):

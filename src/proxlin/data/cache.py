@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..archives import Damaged, read_arrays, write_arrays
+from ..files import write_file
 from ..inputs import check_file
 
 FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
@@ -41,18 +42,9 @@ def entry(name: str) -> Path:
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Write an entry: a file of another name first, which then takes its place."""
+    """Write an entry; returns its file."""
     path = entry(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with half.open("wb") as file:
-            write_arrays(file, {"format": np.int64(FORMAT), **arrays})
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    write_file(path, lambda file: write_arrays(file, {"format": np.int64(FORMAT), **arrays}))
     return path
 
 

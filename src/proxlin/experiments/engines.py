@@ -206,7 +206,9 @@ def _start() -> _Worker:
     here, there = context.Pipe()
     beats = context.RawValue("Q", 0)
     process = context.Process(target=_serve, args=(there, beats), daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child inherits it: no Ctrl-C as it starts
     process.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     there.close()
     return _Worker(process, here, beats, None, set())
 

@@ -8,7 +8,6 @@ folder belongs to one request for each experiment: another profile, seed, config
 
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -143,17 +142,6 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
         except sqlite3.DatabaseError as error:
             raise UserError(f"{out / FILE} cannot be used ({error}); take another --out.") from error
         yield Store(connection, out / FILE)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing: into a temporary one beside it, which then takes its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _make_folder(out: Path) -> None:

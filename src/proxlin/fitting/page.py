@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..errors import UserError
 from ..experiments.base import Point
-from ..experiments.store import write_file
 from ..experiments.style import BLUE, ORANGE, WIDTH, styled
+from ..files import Content, write_folder
 from ..report import csv_bytes, figure_files, placed, render
 from ..units import NORMAL
 from .fit import ENOUGH, NAMES, Report
@@ -43,28 +42,11 @@ def write(out: Path, source: str, report: Report) -> Path:
         shown=SHOWN if len(report.truth) > SHOWN else None,
         why_none=without_interval(about["held_out"]) if about["held_out"] < ENOUGH else None,
     )
-    files = {"metrics.csv": csv_bytes(report.metrics), "settings.csv": csv_bytes(report.path)}
+    files: dict[str, Content] = {"metrics.csv": csv_bytes(report.metrics), "settings.csv": csv_bytes(report.path)}
     files |= {"metrics.json": (json.dumps(data, indent=1) + "\n").encode(), PAGE: page.encode()}
     files |= {f"figures/held-out.{suffix}": content for suffix, content in pictures.items()}
-    _write(out, files | {MODEL: report.model.packed()})
+    write_folder(out, files | {MODEL: report.model.packed()})  # the model last: it is what the others are about
     return out / PAGE
-
-
-def _write(out: Path, files: dict[str, bytes]) -> None:
-    """All files, or those that were there before."""
-    folders = [folder for folder in (out / "figures", out, *out.parents) if not folder.exists()]
-    fresh = [out / name for name in files if not (out / name).exists()]
-    try:
-        for name, content in files.items():
-            write_file(out / name, content)
-    except OSError as error:
-        for path in fresh:
-            if path.is_file():
-                path.unlink()
-        for folder in folders:
-            if folder.is_dir():
-                folder.rmdir()
-        raise UserError(f"--out {out} cannot be written ({error.strerror}); name another folder.") from error
 
 
 def headline(report: Report) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from ..archives import read_arrays, write_arrays
 from ..arguments import described
 from ..cost import Cost
+from ..files import write_file
 from ..results import Status
 from ..types import Params, with_arrays
 
@@ -81,14 +82,7 @@ class Solution:
         for name, column in self.history.items():
             arrays[f"history.{name}"] = column
         text = np.frombuffer(json.dumps(structure).encode(), np.uint8)
-        path = Path(path)
-        part = path.with_name(path.name + ".part")
-        try:
-            with part.open("wb") as file:
-                write_arrays(file, {"structure": text, **arrays})
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_file(path, lambda file: write_arrays(file, {"structure": text, **arrays}))
 
 
 class SavedState(eqx.Module):

@@ -1,0 +1,285 @@
+"""`proxlin.files`: whole files, whatever is in their place and whatever goes wrong."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from proxlin import files
+from proxlin.files import check_file, check_folder, write_file, write_folder
+
+HERE = Path(__file__).parent
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def python(code: str, *arguments: object, **options: object) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **options)
+
+
+def faults(scenario: str, work: Path, *kinds: str) -> dict[str, int]:
+    """Run tests/faults.py, in a process without JAX and its threads, as it forks."""
+    path = os.pathsep.join([str(HERE), str(HERE / "cli"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-W", "ignore", str(HERE / "faults.py"), scenario, str(work), *kinds]
+    found = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def test_bytes_or_a_function_that_writes(tmp_path):
+    write_file(tmp_path / "a", b"one")
+    write_file(tmp_path / "deep" / "er" / "b", lambda file: [file.write(b"tw"), file.write(b"o")])
+    assert (tmp_path / "a").read_bytes() == b"one" and (tmp_path / "deep/er/b").read_bytes() == b"two"
+    assert names(tmp_path) == ["a", "deep", "deep/er", "deep/er/b"]
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("middle")
+    (tmp_path / "middle").symlink_to("real/file")
+    for content in (b"first", b"second"):  # the link leads to nothing, then to a file
+        write_file(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "real/file").read_bytes() == content
+    assert names(tmp_path) == ["link", "middle", "real", "real/file"]
+
+
+def test_a_circle_of_links_is_refused(tmp_path):
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_file(tmp_path / "a", b"x")
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").is_symlink()
+
+
+def test_a_pipe_is_written_to(tmp_path):
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    check_file(pipe)
+    write_file(pipe, b"x" * 100_000)
+    reader.join(30)
+    assert found == [b"x" * 100_000] and stat.S_ISFIFO(pipe.stat().st_mode) and names(tmp_path) == ["pipe"]
+
+
+def test_a_device_is_written_to(tmp_path):
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        os.close(os.open(device, os.O_WRONLY))
+    except PermissionError:
+        device = Path("/dev/null")  # which nobody but root could replace
+    (tmp_path / "link").symlink_to(device)
+    for path in (device, tmp_path / "link"):
+        check_file(path)
+        write_file(path, b"gone")
+        assert stat.S_ISCHR(device.stat().st_mode) and (tmp_path / "link").is_symlink()
+
+
+def test_a_full_device_is_an_error_that_names_it():
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_file("/dev/full", b"x")
+    assert raised.value.filename == "/dev/full"
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"])
+def test_standard_output_keeps_what_it_had(name, tmp_path):
+    act = "os.write(1, b'a'); write_file(sys.argv[1], b'b'); os.write(1, b'c')"
+    code = f"import os, sys; from proxlin.files import write_file; {act}"
+    with (tmp_path / "file").open("wb") as file:
+        assert python(code, name, stdout=file).wait() == 0
+    assert (tmp_path / "file").read_bytes() == b"abc"
+    assert python(code, name, stdout=subprocess.PIPE).communicate()[0] == b"abc"
+
+
+def test_permissions_are_kept_or_follow_the_umask(tmp_path):
+    private, fresh = tmp_path / "private", tmp_path / "fresh"
+    private.touch()
+    private.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        for path in (private, fresh, tmp_path / "new" / "file"):
+            write_file(path, b"x")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (private, fresh, tmp_path / "new", tmp_path / "new/file")]
+    assert modes == [0o640, 0o640, 0o750, 0o640]
+
+
+def test_a_planted_name_is_not_followed(tmp_path, monkeypatch):
+    """Even one that was guessed: a link to a file of somebody else's choice."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    (tmp_path / "planted").symlink_to(victim)
+    monkeypatch.setattr(files, "_temporary", lambda path: tmp_path / "planted")
+    with pytest.raises(FileExistsError):
+        write_file(tmp_path / "out", b"x")
+    assert victim.read_bytes() == b"mine" and not (tmp_path / "out").exists()
+
+
+def test_a_folder_writes_nothing_outside_of_itself(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "victim").write_bytes(b"mine")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "page").symlink_to("../victim")
+    (out / "figures").symlink_to("../elsewhere")
+    before = names(tmp_path)
+    for name in ("page", "figures/a.svg"):
+        with pytest.raises(OSError, match="leads out of its folder"):
+            write_folder(out, {"table": b"1", name: b"2"})
+    assert names(tmp_path) == before and (tmp_path / "victim").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "file above", "read-only"])
+def test_what_cannot_be_replaced_is_found_before_the_work(kind, tmp_path):
+    out = tmp_path / "out"
+    write_folder(out, {"a": b"old", "figures/b": b"old"})
+    place = out / "c"
+    if kind == "folder":
+        place.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "file above":
+        place.write_bytes(b"a file")
+        place /= "below"
+    else:
+        place.write_bytes(b"a file")
+        place.chmod(0o400)
+        if os.access(place, os.W_OK):
+            pytest.skip("root writes anything")
+    before, new = names(tmp_path), dict.fromkeys(("a", "figures/b", str(place.relative_to(out))), b"new")
+    for act in (lambda: check_folder(out, new), lambda: write_folder(out, new)):
+        with pytest.raises(OSError, match=r".") as raised:
+            act()
+        assert raised.value.filename == str(place)
+    assert names(tmp_path) == before and (out / "a").read_bytes() == b"old"
+
+
+def test_a_check_leaves_nothing(tmp_path):
+    check_folder(tmp_path / "new" / "out", ["a", "figures/b"])
+    check_folder(tmp_path, ["a", "figures/b"])
+    check_file(tmp_path / "new" / "file")
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_another_process_made_in_the_meantime(tmp_path):
+    def late(file):
+        write_folder(tmp_path / "out", {"theirs": b"2"})
+        file.write(b"1")
+
+    write_folder(tmp_path / "out", {"ours": late})
+    assert names(tmp_path) == ["out", "out/ours", "out/theirs"]
+
+
+def test_an_interrupt_takes_temporaries_away(tmp_path):
+    """`KeyboardInterrupt`, as in a notebook, in the midst of any of them."""
+    write_folder(tmp_path, {"a": b"old"})
+
+    def interrupted(file):
+        file.write(b"x")
+        raise KeyboardInterrupt
+
+    for act in (
+        lambda: write_folder(tmp_path, {"a": b"new", "deep/b": interrupted}),
+        lambda: write_folder(tmp_path / "new", {"a": b"new", "b": interrupted}),
+        lambda: write_file(tmp_path / "a", interrupted),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+
+
+ABANDONED = """
+import os, sys, threading
+from pathlib import Path
+from proxlin import files
+
+reached = threading.Event()
+def stuck(file):
+    file.write(b"half")
+    file.flush()
+    reached.set()
+    threading.Event().wait()
+
+folder = Path(sys.argv[1])
+for contents in ({folder: {"a": b"new", "deep/b": stuck}}, {folder / "new": {"a": stuck}}):
+    reached.clear()
+    threading.Thread(target=files.write_folder, args=next(iter(contents.items())), daemon=True).start()
+    reached.wait()
+assert len(list(folder.rglob("*.part"))) == 3, list(folder.rglob("*"))
+files.abandon()
+os._exit(0)
+"""
+
+
+def test_a_process_that_leaves_takes_its_temporaries_along(tmp_path):
+    write_file(tmp_path / "a", b"old")
+    assert python(ABANDONED, tmp_path).wait(60) == 0
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+
+
+WRITER = """
+import sys, time
+from proxlin.files import write_file, write_folder
+end, mine, count = time.monotonic() + float(sys.argv[2]), sys.argv[3].encode() * 200_000, 0
+while time.monotonic() < end:
+    write_file(sys.argv[1] + "/file", mine)
+    write_folder(sys.argv[1] + "/out", {name: mine for name in ("a", "deep/b", "c")})
+    count += 1
+print(count)
+"""
+
+
+def compete(folder: Path, seconds: float) -> dict[str, int]:
+    """Let two processes write the same files and read them meanwhile: how often each."""
+    pipe = subprocess.PIPE
+    writers = [python(WRITER, folder, seconds, mine, stdout=pipe, stderr=pipe, text=True) for mine in "xy"]
+    reads = 0
+    while any(writer.poll() is None for writer in writers):
+        for path in (folder / "file", folder / "out/a", folder / "out/deep/b"):
+            if path.exists():
+                content = path.read_bytes()
+                assert content in (b"x" * 200_000, b"y" * 200_000)
+                reads += 1
+    written = [writer.communicate() for writer in writers]
+    assert all(err == "" for _, err in written), written
+    assert len({path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}) == 1  # of one writer
+    return {"writes": sum(int(out) for out, _ in written), "reads": reads}
+
+
+def test_two_writers(tmp_path):
+    found = compete(tmp_path, 1.0)
+    assert found["writes"] > 1 and found["reads"] > 0
+    assert names(tmp_path) == ["file", "out", "out/a", "out/c", "out/deep", "out/deep/b"]
+
+
+def test_faults_at_every_call_of_a_file(tmp_path):
+    found = faults("file", tmp_path / "work")
+    assert found["killed, old"] and found["killed, new"] and "killed, between" not in found
+
+
+def test_errors_and_kills_at_every_call_of_a_folder(tmp_path):
+    found = faults("folder", tmp_path / "work", "error", "kill after")
+    assert found["failed, old"] > 20 and found["killed, old"] and found["killed, new"]
+
+
+def test_a_new_folder_appears_as_a_whole(tmp_path):
+    found = faults("new_folder", tmp_path / "work", "kill after")
+    assert found["killed, old"] and found["killed, new"] and "killed, between" not in found
+
+
+def test_errors_without_a_name_get_one(tmp_path):
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_file(tmp_path / "a", full)
+    assert raised.value.filename == str(tmp_path / "a") and names(tmp_path) == []
