@@ -18,6 +18,7 @@ from .files import abandon
 HEARD = (signal.SIGINT, signal.SIGTERM)
 FLUSH = 1.0  # seconds; a pipe that nobody reads takes nothing
 
+_END = threading.Lock()  # taken once, by whatever ends the process: a signal, or the command that is done
 _sentence = ["Interrupted: no file is left half-written."]
 
 
@@ -41,7 +42,11 @@ def stay_at_signals() -> None:
 
 
 def too_late() -> None:
-    """Ignore the signals: the command is done, and only the interpreter has yet to end."""
+    """Ignore the signals: the command is done, and only the interpreter has yet to end.
+
+    Does not return if a signal came first, as the process then ends any moment.
+    """
+    _END.acquire()
     for each in HEARD:
         if signal.getsignal(each) is _nothing:
             signal.signal(each, signal.SIG_IGN)
@@ -64,6 +69,7 @@ def _watch(awake: int, ours: frozenset[int]) -> None:
 
 
 def _leave(number: int) -> None:
+    _END.acquire()
     try:
         abandon()
         _end_workers()
