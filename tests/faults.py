@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from proxlin import files
+from proxlin.commands_fit import FILES
 from proxlin.errors import UserError
 
 CALLS = ("open", "close", "dup", "fsync", "rename", "replace", "link", "mkdir", "makedirs", "rmdir", "unlink", "fchmod")
@@ -206,26 +207,32 @@ def scenario_save(old: Path) -> Callable[[Path], None]:
     return lambda folder: after.save(folder / "solution.npz")
 
 
-def scenario_fit(old: Path) -> Callable[[Path], None]:
-    """Write the folder of one fit over that of another."""
-    import dataclasses
-
+def _fitted(work: Path) -> dict[str, bytes]:
+    """What a fit writes, in one call: drawing it again for every fault would take an hour."""
     from proxlin.data.frames import read_frame
+    from proxlin.fitting import page
     from proxlin.fitting.fit import fit
     from proxlin.fitting.model import Asked
-    from proxlin.fitting.page import write
 
-    table = old.parent / "table.csv"
+    table = work / "table.csv"
     table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
-    asked = Asked(("y",), hidden=0, solver="sgd")
-    before = fit(read_frame(table), asked, lambda what, share: None)
-    about = before.model.about | {"seconds": 0.0}
-    after = dataclasses.replace(before, model=dataclasses.replace(before.model, about=about), notes=["new"])
-    write(old, "table.csv", before)
-    for path in old.rglob("*.*"):
-        if path.is_file() and path.name not in ("model.npz", "report.html", "metrics.json"):
-            path.write_bytes(b"of another fit")  # these are the same in both
-    return lambda folder: write(folder, "table.csv", after) and None
+    found = fit(read_frame(table), Asked(("y",), hidden=0, solver="sgd"), lambda what, share: None)
+    written: list[dict[str, bytes]] = []
+    page.write_folder = lambda folder, contents: written.append(contents)
+    page.write(work / "out", "table.csv", found)
+    assert len(written) == 1 and set(written[0]) == set(FILES)
+    return written[0]
+
+
+def scenario_fit(old: Path) -> Callable[[Path], None]:
+    """Write the folder of a fit over that of another one."""
+    files.write_folder(old / "out", dict.fromkeys(FILES, b"of another fit"))
+    return _folder(_fitted(old.parent))
+
+
+def scenario_new_fit(old: Path) -> Callable[[Path], None]:
+    (old / "other").write_bytes(b"another file")
+    return _folder(_fitted(old.parent))
 
 
 def _results(old: Path) -> Callable[..., Callable[[Path], None]]:

@@ -93,6 +93,13 @@ def abandon() -> None:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a process that a signal ends wait for this block; it must be short."""
+    with _TURN:
+        yield
+
+
+@contextmanager
 def _prepared_folder(folder: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[], None]]:
     """Write the files into a new folder of another name; yields what gives it its own."""
     top = folder  # the first folder that is missing, which is the one to be renamed

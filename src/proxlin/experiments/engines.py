@@ -20,12 +20,13 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import UserError, require
+from ..files import uninterrupted
 from .base import Case
 from .store import content_key
 
@@ -206,9 +207,11 @@ def _start() -> _Worker:
     here, there = context.Pipe()
     beats = context.RawValue("Q", 0)
     process = context.Process(target=_serve, args=(there, beats), daemon=True)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child inherits it: no Ctrl-C as it starts
-    process.start()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with uninterrupted():  # a worker whose parent ends as it starts leaves a traceback
+        resource_tracker.ensure_running()  # which unblocks SIGINT if `start` is what begins it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the worker inherits that
+        process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     there.close()
     return _Worker(process, here, beats, None, set())
 
