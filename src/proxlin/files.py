@@ -4,8 +4,8 @@
 
 Files that belong together are all written before the first of them gets its name. A folder that does not exist yet is
 written under another name too, and appears complete by one rename. An error or a signal leaves everything as it was.
-What no program can promise: where a folder exists, `kill -9` or a power cut between two of the renames leaves whole
-files of which some are new, in the order in which they were given.
+Not promised: where the folder exists, `kill -9` or a power cut between two of the renames leaves whole files of which
+only the first ones are new.
 """
 
 import errno
@@ -229,7 +229,8 @@ def _temporary(path: Path) -> Path:
 
 def _create(path: Path, mode: int = 0o666) -> int:
     """Open a file that must not be there yet, not even as a link."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    binary = getattr(os, "O_BINARY", 0)  # Windows would change line ends
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, mode)
 
 
 def _create_private(path: Path) -> int:
@@ -258,6 +259,8 @@ def _fill(file: IO[bytes], content: Content) -> None:
 
 
 def _copy_rights(descriptor: int, before: os.stat_result) -> None:
+    if os.name != "posix":
+        return
     with suppress(PermissionError):  # only root gives files away
         os.fchown(descriptor, before.st_uid, before.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
