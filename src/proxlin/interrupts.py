@@ -16,6 +16,7 @@ from typing import Any
 from .files import abandon
 
 HEARD = (signal.SIGINT, signal.SIGTERM)
+CLEAR = b"\r\x1b[2K\x1b[?25h"  # erase the line, show the cursor
 FLUSH = 1.0  # seconds; a pipe that nobody reads takes nothing
 
 _END = threading.Lock()  # taken once, by whatever ends the process: a signal, or the command that is done
@@ -73,7 +74,7 @@ def _leave(number: int) -> None:
     try:
         abandon()
         _end_workers()
-        for step in (lambda: _flush(sys.stdout), lambda: _flush(sys.stderr), _say):
+        for step in (lambda: _flush(sys.__stdout__), lambda: _flush(sys.__stderr__), _say):
             thread = threading.Thread(target=step, daemon=True)  # which may never come back
             thread.start()
             thread.join(FLUSH)
@@ -89,13 +90,16 @@ def _end_workers() -> None:
 
 
 def _flush(stream: Any) -> None:
-    """Send off what is printed already, and show the cursor of a terminal, which a progress bar hides."""
+    """Send off what is printed already."""
     with suppress(OSError, ValueError, AttributeError):  # closed, or none at all
-        if stream.isatty():
-            stream.write("\r\x1b[2K\x1b[?25h")
         stream.flush()
 
 
 def _say() -> None:
+    """Print the sentence; on a terminal, in place of a progress bar, which has hidden the cursor."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if os.isatty(descriptor):
+                os.write(descriptor, CLEAR)
     with suppress(OSError):
         os.write(2, f"{_sentence[0]}\n".encode())

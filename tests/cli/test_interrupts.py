@@ -1,9 +1,12 @@
 """Ctrl-C and SIGTERM at any moment: whole files, one sentence, exit code 130 or 143, nobody left running."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -86,6 +89,35 @@ def test_what_is_printed_is_flushed():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.decode()) == (130, b"a line\n", SENTENCE)
+
+
+def test_a_terminal_gets_its_cursor_back():
+    """A progress bar has hidden it, and has taken the place of the standard streams."""
+    code = """
+from rich.console import Console
+from rich.progress import Progress
+with Progress(console=Console(stderr=True)) as bar:
+    bar.add_task('at work', total=1.0)
+    os.write(1, b'begun')
+    time.sleep(600)
+"""
+    terminal, end = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD + code], stdout=subprocess.PIPE, stderr=end, stdin=end, env=environment
+    )
+    os.close(end)
+    assert process.stdout.read(5) == b"begun"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.close()
+    shown = b""
+    with suppress(OSError):  # how Linux says that a terminal is at its end
+        while more := os.read(terminal, 10_000):
+            shown += more
+    os.close(terminal)
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+    assert shown.endswith(SENTENCE.replace("\n", "\r\n").encode())
 
 
 def test_a_process_that_was_told_to_ignore_ctrl_c_does():
