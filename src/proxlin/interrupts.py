@@ -30,6 +30,8 @@ def leave_at_signals() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(awake, frozenset(ours)), name="proxlin-signals", daemon=True).start()
+    # The process that Python keeps for semaphores takes them away, and need not say so after our sentence.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     for each in ours:
         signal.signal(each, _nothing)  # a handler in Python is what makes the signal a byte in the pipe
 

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -207,13 +207,21 @@ def _start() -> _Worker:
     here, there = context.Pipe()
     beats = context.RawValue("Q", 0)
     process = context.Process(target=_serve, args=(there, beats), daemon=True)
-    with uninterrupted():  # a worker whose parent ends as it starts leaves a traceback
-        resource_tracker.ensure_running()  # which unblocks SIGINT if `start` is what begins it
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the worker inherits that
+    with uninterrupted(), _without_ctrl_c():  # a worker whose parent ends as it starts leaves a traceback
         process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     there.close()
     return _Worker(process, here, beats, None, set())
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Block Ctrl-C for the threads and processes that are started here; this one hears it afterwards."""
+    resource_tracker.ensure_running()  # else it is started on the way, and unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, beats: Any) -> None:
@@ -314,7 +322,8 @@ class Dask:
         return f" at {self.scheduler}" if self.scheduler else ""
 
     def _connect(self, distributed: Any) -> Any:
-        self.cluster = None if self.scheduler else _local_cluster(distributed, self.workers, self.silence)
+        with _without_ctrl_c():
+            self.cluster = None if self.scheduler else _local_cluster(distributed, self.workers, self.silence)
         for name in [each for each in logging.root.manager.loggerDict if each.startswith(("distributed", "tornado"))]:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is a page of it; we say a sentence
         try:
