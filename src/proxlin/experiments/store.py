@@ -8,6 +8,7 @@ folder belongs to one request for each experiment: another profile, seed, config
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
