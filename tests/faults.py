@@ -6,7 +6,7 @@ Each try is a forked process, so that `kill -9` is what it says. It writes into 
 afterwards has to be the old one or the new one:
 
     an error      everything as it was, no temporary left (or everything new, if only the cleaning up failed)
-    a kill        every file whole; in a folder that existed, some files may be new, but not yet the last one
+    a kill        every file whole; where it came between two renames, the folder is the new one after `files.finish`
 """
 
 import errno
@@ -81,7 +81,7 @@ class Fault:
 
 def state(folder: Path) -> State:
     """The files that a reader would see: hidden temporaries are none."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != files.PLAN)
     return {str(each.relative_to(folder)): each.read_bytes() for each in found if ".part" not in str(each)}
 
 
@@ -134,7 +134,13 @@ def every_call(act: Callable[[Path], None], old: Path, work: Path, kinds: tuple[
                 break
             what = f"{kind} at call {n} ({call}), exit code {code}"
             left = call not in CLEANING and names(folder) != names(old)
-            found[judged(what, code, state(folder), before, after, left)] += 1
+            came = judged(what, code, state(folder), before, after, left)
+            if came == "killed, between":
+                for place in (folder, *(each for each in folder.rglob("*") if each.is_dir())):
+                    files.finish(place)
+                assert state(folder) == after, f"{what}: the folder is mixed, and stays so"
+                came = "killed, finished"
+            found[came] += 1
             shutil.rmtree(folder)
     return found
 
@@ -145,8 +151,6 @@ def judged(what: str, code: int, now: State, before: State, after: State, left: 
         known = all(content in (before.get(name), after.get(name)) for name, content in now.items())
         assert known and now.keys() >= before.keys(), f"{what}: a file is damaged or gone"
         if now not in (before, after):
-            last = min(name for name in after if name.endswith(("model.npz", "report.html")))
-            assert now[last] == before[last], f"{what}: {last} is not the last one to change"
             return "killed, between"
         return "killed, old" if now == before else "killed, new"
     if code == FAILED:

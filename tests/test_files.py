@@ -263,17 +263,38 @@ def test_two_writers(tmp_path):
 
 def test_faults_at_every_call_of_a_file(tmp_path):
     found = faults("file", tmp_path / "work")
-    assert found["killed, old"] and found["killed, new"] and "killed, between" not in found
+    assert found["killed, old"] and found["killed, new"] and "killed, finished" not in found
 
 
 def test_errors_and_kills_at_every_call_of_a_folder(tmp_path):
     found = faults("folder", tmp_path / "work", "error", "kill after")
-    assert found["failed, old"] > 20 and found["killed, old"] and found["killed, new"]
+    assert found["failed, old"] > 20 and found["killed, old"] and found["killed, new"] and found["killed, finished"]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ['{"a": "../b"}', '{"../b": "../.b.0123456789abcdef.part"}', '{"a": "b"}', '["a"]', "{", "[" * 100_000, '{"a": 1}'],
+)
+def test_the_plan_of_a_stranger_renames_nothing_else(plan, tmp_path):
+    """Only a temporary file gets a name, and only the name that it is made for."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path in (tmp_path / "b", tmp_path / ".b.0123456789abcdef.part", folder / "a", folder / "b"):
+        path.write_bytes(path.name.encode())
+    (folder / files.PLAN).write_text(plan)
+    files.finish(folder)
+    left = {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {
+        "b": b"b",
+        ".b.0123456789abcdef.part": b".b.0123456789abcdef.part",
+        "folder/a": b"a",
+        "folder/b": b"b",
+    }
 
 
 def test_a_new_folder_appears_as_a_whole(tmp_path):
     found = faults("new_folder", tmp_path / "work", "kill after")
-    assert found["killed, old"] and found["killed, new"] and "killed, between" not in found
+    assert found["killed, old"] and found["killed, new"] and "killed, finished" not in found
 
 
 def test_errors_without_a_name_get_one(tmp_path):

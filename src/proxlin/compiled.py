@@ -25,6 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 MAPS = 12_000  # of the 65,530 that Linux gives a process; an exact prox-linear step takes 750 (30 MB), sgd 80 (5 MB)
 BYTES = 2**30  # of HLO: arrays that phi closes over are copied into its programs, and no map tells of them
 ENTRIES = 1024  # results without a program (prices) are small; this bounds their number
+FORGET = 100  # programs dropped until JAX forgets its traces too: it keeps 3 MiB of them for every new shape, for ever
 
 
 class Calls:
@@ -232,6 +233,7 @@ class _Cache:
     def __init__(self):
         self.lock = threading.Lock()  # of the table; it is never held while anything is compiled
         self.slots: OrderedDict[_Key, _Slot] = OrderedDict()
+        self.dropped = 0  # programs, since JAX last forgot its traces
 
     def find(self, key: _Key, make: Callable[[], Any]) -> Any:
         """Return what make() returned for this key, once for all threads. What failed is tried again."""
@@ -276,7 +278,13 @@ class _Cache:
                 maps -= oldest.maps
                 size -= oldest.bytes
                 dropped.append(oldest)
+                self.dropped += 1
+            forget = self.dropped >= FORGET
+            if forget:
+                self.dropped = 0
         del dropped
+        if forget:  # functions that the user compiled are compiled again at their next call; nothing else changes
+            jax.clear_caches()
 
 
 def _count_maps() -> int:

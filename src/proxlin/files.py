@@ -4,11 +4,12 @@
 
 Files that belong together are all written before the first of them gets its name. A folder that does not exist yet is
 written under another name too, and appears complete by one rename. An error or a signal leaves everything as it was.
-Not promised: where the folder exists, `kill -9` or a power cut between two of the renames leaves whole files of which
-only the first ones are new.
+Where the folder exists, `kill -9` or a power cut can come between two of the renames. So the renames that are due are
+written down first, and whoever looks at the folder next does the rest of them (`finish`).
 """
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -25,6 +26,8 @@ Made = TypeVar("Made")
 
 PATIENCE = 5.0  # seconds to wait for another writer: its renames take milliseconds, and a dead one holds nothing
 MOST_LINKS = 40  # as many as Linux follows
+PLAN = ".renames.json"  # the renames of a folder that are due: new name -> temporary name, both below the folder
+MOST_PLAN = 2**20  # bytes; ours have a few thousand
 
 _TURN = threading.Lock()  # held while temporaries are made and while names change, so that `abandon` comes in between
 _UNFINISHED: dict[Path, Callable[[Path], None]] = {}  # what a process that ends now has to take away, and how
@@ -52,6 +55,7 @@ def write_folder(folder: str | Path, contents: Mapping[str, Content]) -> None:
     The last one gets its name last.
     """
     folder = Path(os.path.realpath(folder))
+    finish(folder)
     if not folder.exists():
         try:
             with _prepared_folder(folder, contents) as commit:
@@ -81,6 +85,29 @@ def check_folder(folder: str | Path, names: Iterable[str]) -> None:
     prepared = _prepared_files if folder.exists() else _prepared_folder
     with prepared(folder, dict.fromkeys(names, b"")):
         pass
+
+
+def finish(folder: str | Path) -> None:
+    """Do the renames that a killed process had begun, so that the files of a folder belong together again.
+
+    What is written in the plan of a stranger can only be that a temporary file gets the name that it is made for.
+    """
+    folder = Path(os.path.realpath(folder))
+    if not (folder / PLAN).is_file():
+        return
+    with _alone(folder), suppress(OSError):  # a folder that cannot be written stays as it is
+        try:
+            with (folder / PLAN).open("rb") as file:
+                due = json.loads(file.read(MOST_PLAN))
+            steps = [(folder / name, folder / temporary) for name, temporary in due.items()]
+        except (ValueError, AttributeError, TypeError, RecursionError):
+            steps = []  # a plan that was not finished: no rename had begun
+        for place, temporary in steps:
+            ours = temporary.parent == place.parent and _is_temporary_of(temporary.name, place.name)
+            if ours and _place(folder, place)[0] == place and _place(folder, temporary)[1] is not None:
+                os.replace(temporary, place)
+        os.unlink(folder / PLAN)
+        _sync(folder)
 
 
 def abandon() -> None:
@@ -151,6 +178,11 @@ def _rename(folder: Path, temporaries: Mapping[Path, Path]) -> None:
             if place.exists():
                 backups[place] = _temporary(place)
                 passing.enter_context(_passing(backups[place], os.unlink, lambda path, place=place: _link(place, path)))
+        if len(temporaries) > 1:
+            due = {str(new.relative_to(folder)): str(old.relative_to(folder)) for new, old in temporaries.items()}
+            with open(passing.enter_context(_passing(folder / PLAN, os.unlink, _create)), "wb") as file:
+                _fill(file, json.dumps(due).encode())
+            _sync(folder)
         passing.enter_context(_TURN)
         begun: list[Path] = []
         try:
@@ -225,6 +257,11 @@ def _descriptor(path: Path) -> int | None:
 def _temporary(path: Path) -> Path:
     """A name beside the path that nobody can guess."""
     return path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
+
+
+def _is_temporary_of(temporary: str, name: str) -> bool:
+    start = f".{name[:40]}."
+    return temporary.startswith(start) and temporary.endswith(".part") and len(temporary) == len(start) + 16 + 5
 
 
 def _create(path: Path, mode: int = 0o666) -> int:

@@ -34,7 +34,7 @@ def test_faults_at_every_call(scenario, tmp_path, figures):
     figures(f"faults-{scenario}", **found)
     assert found["failed, old"] and found["killed, old"] and found["killed, new"]
     together = scenario in ("folder", "fit", "report", "reproduce")  # several files, in a folder that exists
-    assert together or "killed, between" not in found
+    assert together == ("killed, finished" in found)
 
 
 def test_two_writers_for_a_while(tmp_path, figures):

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import PLAN, finish
 from .records import DAMAGED, case_row, finished_record, mapping
 from .svg import Foreign
 
 FILE = "results.sqlite"
 FORMAT = 3  # of the database, in its user_version
-WRITTEN = (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm", ".lock", "report.html", "cases.parquet")
+WRITTEN = (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm", ".lock", "report.html", "cases.parquet", PLAN)
 FOLDERS = ("tables", "figures", "timings")
 LONGEST = 2**26  # bytes of one text of the database; figures are the largest, some 10^6
 WORK = 10**8  # instructions of SQLite's machine for one query: ten for each row, and a row for each case
@@ -136,6 +137,7 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
     elif not (out / FILE).is_file():
         raise UserError(f"{out} has no {FILE}: it is not a folder that `proxlin reproduce` wrote.")
     _check_folder(out)
+    finish(out)
     with _locked(out), closing(sqlite3.connect(out / FILE)) as connection:
         try:
             _guard(connection)

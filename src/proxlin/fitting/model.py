@@ -15,6 +15,7 @@ from .. import __version__
 from ..archives import read_arrays, write_arrays
 from ..data.frames import Frame
 from ..errors import UserError
+from ..files import finish
 from ..inputs import check_file
 from ..types import Params
 from ..units import Units
@@ -82,6 +83,7 @@ class Model:
 def load_model(path: str | Path) -> Model:
     """The model saved at path. Every array is checked before it is made, and nothing is unpickled."""
     path = Path(path)
+    finish(path.parent)
     check_file(path)
     try:
         arrays = read_arrays(path)
