@@ -103,8 +103,7 @@ def finish(folder: str | Path) -> None:
         except (ValueError, AttributeError, TypeError, RecursionError):
             steps = []  # a plan that was not finished: no rename had begun
         for place, temporary in steps:
-            ours = temporary.parent == place.parent and _is_temporary_of(temporary.name, place.name)
-            if ours and _place(folder, place)[0] == place and _place(folder, temporary)[1] is not None:
+            if _is_due(folder, place, temporary):
                 os.replace(temporary, place)
         os.unlink(folder / PLAN)
         _sync(folder)
@@ -259,9 +258,15 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
 
 
-def _is_temporary_of(temporary: str, name: str) -> bool:
-    start = f".{name[:40]}."
-    return temporary.startswith(start) and temporary.endswith(".part") and len(temporary) == len(start) + 16 + 5
+def _is_due(folder: Path, place: Path, temporary: Path) -> bool:
+    """Return whether this is a file with a name as `_temporary(place)` gives it, both of them inside the folder."""
+    start, end = f".{place.name[:40]}.", ".part"
+    named = temporary.name.startswith(start) and temporary.name.endswith(end)
+    fits = named and temporary.parent == place.parent and len(temporary.name) == len(start) + 16 + len(end)
+    try:
+        return fits and _place(folder, place)[0] == place and _place(folder, temporary)[1] is not None
+    except OSError:
+        return False
 
 
 def _create(path: Path, mode: int = 0o666) -> int:
