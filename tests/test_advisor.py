@@ -105,5 +105,5 @@ def test_wrong_use():
         px.advise(mean, start())
     with pytest.raises(ValueError, match="two samples in each of 5 folds; the problem has 9"):
         px.advise(problem(9), start())
-    with pytest.raises(ValueError, match="positive budget"):
+    with pytest.raises(ValueError, match="budget must be above 0"):
         px.advise(problem(), start(), budget=0)

@@ -14,6 +14,8 @@ import typer
 
 from .errors import UserError, printable, require
 from .files import check_file, check_folder, write_file
+from .inputs import check_file as check_input
+from .inputs import is_open_pipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +58,8 @@ def fit(
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
     require("jinja2", "experiments")  # before the work, not after it
+    if not is_open_pipe(file):
+        check_input(file)
     with _writing(out):
         check_folder(out, FILES)
     from .data.frames import read_frame

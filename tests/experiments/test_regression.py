@@ -65,7 +65,7 @@ def test_noise_has_its_scale(noise, spread):
 
 def test_wrong_teachers_are_refused():
     for arguments in ({"snr": 0.0}, {"snr": 1.0, "noise": "pink"}, {"snr": 1.0, "activation": "relu"}):
-        with pytest.raises(ValueError, match="take one of|positive"):
+        with pytest.raises(ValueError, match="take one of|must be one of|positive"):
             Teacher(0, **arguments).sample(2, "train")
 
 

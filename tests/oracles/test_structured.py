@@ -216,7 +216,7 @@ def test_wrong_use_is_a_sentence():
         with pytest.raises(ValueError, match="nu must be above 0"):
             f.smooth(-1.0)
     for bad in (0, 2.5, True):
-        with pytest.raises(ValueError, match="must be an integer of at least 1"):
+        with pytest.raises(ValueError, match="must be a whole number from 1"):
             StructuredHinge(oracle, bad)
 
 
