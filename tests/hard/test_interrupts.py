@@ -108,7 +108,7 @@ def whole_table(out: Path) -> None:
 COMMANDS = {
     "fit": (("fit", "{table}", "--target", "y", "--hidden", "4", "--out", "{out}"), same_fit),
     "predict": (("predict", "{work}/model.npz", "{table}", "--out", "{out}"), whole_table),
-    "advise": (("advise", "{table}", "--target", "y", "--hidden", "4", "--budget", "5"), None),
+    "advise": (("advise", "{table}", "--target", "y", "--hidden", "4", "--budget", "5", "--quiet"), None),
     "reproduce": (("reproduce", "chef", "--workers", "2", "--out", "{out}"), whole_page),
     "report": (("report", "{out}"), whole_page),
     "data make": (("data", "make", "ijcnn1"), None),
