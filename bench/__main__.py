@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from proxlin.files import check_file, write_file
+from proxlin.files.writing import check_writable, write_file
 
 from . import table
 
@@ -118,7 +118,7 @@ def _earlier(file: Path) -> dict[str, Any] | None:
 def _writable(file: Path) -> bool:
     """Seen before minutes are spent."""
     try:
-        check_file(file)
+        check_writable(file)
     except OSError:
         return False
     return True

@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from proxlin.experiments.engines import Local, prepare
-from proxlin.files import write_file
+from proxlin.experiments.engine.workers import Local, prepare
+from proxlin.files.writing import write_file
 
 CELLS = Path(__file__).parents[1] / "docs" / "gallery" / "advisor" / "cells.csv"
 PASSES, SETTINGS, SEEDS, TIE = 100.0, 24, 5, 0.01  # of the tuned runs; a cell within TIE or its seeds is a tie
@@ -135,7 +135,7 @@ def _interpolation(cell: Cell, seed: int) -> tuple[Any, Any, Any, Any]:
 
 @lru_cache(maxsize=8)
 def methods_of(cell: Cell, seed: int) -> dict[str, Any]:
-    from proxlin import contest
+    from proxlin.tuning import race as contest
 
     train, _, _, w = problems_of(cell, seed)
     return {method.name: method for method in contest.methods_of(train, w, PASSES)}
@@ -143,7 +143,7 @@ def methods_of(cell: Cell, seed: int) -> dict[str, Any]:
 
 def train(settings: dict[str, Any]) -> dict[str, Any]:
     """One tuned run: one method, one setting, one draw of a cell."""
-    from proxlin import contest
+    from proxlin.tuning import race as contest
 
     cell, seed = Cell(**settings["cell"]), settings["seed"]
     problem, validation, test, w = problems_of(cell, seed)
@@ -165,7 +165,7 @@ def answer(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def case_of(cell: Cell, method: str, setting: dict[str, Any], seed: int) -> Any:
-    from proxlin.experiments.base import Case
+    from proxlin.experiments.engine.base import Case
 
     settings = {"cell": asdict(cell), "method": method, "setting": setting, "seed": seed}
     return Case(
@@ -175,9 +175,9 @@ def case_of(cell: Cell, method: str, setting: dict[str, Any], seed: int) -> Any:
 
 def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Every cell's losses and its better side; cells of the same shapes one after the other."""
-    from proxlin.experiments.base import Context
+    from proxlin.experiments.engine.base import Context
     from proxlin.experiments.tuning import Entry, compare, tune
-    from proxlin.search import Grid
+    from proxlin.tuning.search import Grid
 
     context, rows = Context("", {}, 0, "", say, sweep), []
     for cell in cells():
@@ -204,7 +204,7 @@ def answers(
     rows: Sequence[dict[str, Any]], sweep: Callable, settings: int, draw: int, folds: int
 ) -> list[dict[str, Any]]:
     """The rows with what the advisor found."""
-    from proxlin.experiments.base import Case
+    from proxlin.experiments.engine.base import Case
 
     found = [row | {"cell": {name: row[name] for name in Cell.__dataclass_fields__}} for row in rows]
     group = "{family} {activation} {n} {outputs}".format_map
@@ -218,7 +218,7 @@ def answers(
 
 def judge(rows: Sequence[dict[str, Any]], level: float, tie: float) -> dict[str, Any]:
     """The confusion table, the mean recall of the two sides, and the most that a confident answer loses."""
-    from proxlin.advisor import decide, ratio_interval
+    from proxlin.tuning.advisor import decide, ratio_interval
 
     table = {better: dict.fromkeys(ANSWERS, 0) for better in ("sgd", "gauss-newton", "tie")}
     worst, where, missed = 0.0, "", []
@@ -286,9 +286,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results") / "advisor", help="folder of the runs")
     arguments = parser.parse_args(argv)
     prepare()
-    from proxlin import advisor
-    from proxlin.experiments.store import open_store
-    from proxlin.experiments.sweep import Bar, Sweep
+    from proxlin.experiments.engine.store import open_store
+    from proxlin.experiments.engine.sweep import Bar, Sweep
+    from proxlin.tuning import advisor
 
     say = partial(print, flush=True)
     with open_store(arguments.out) as store, closing(Local(1)) as engine, Bar(None, say, False) as bar:

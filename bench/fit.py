@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from proxlin.experiments.engines import Local, prepare
+from proxlin.experiments.engine.workers import Local, prepare
 
 TABLES: dict[str, int | list[str]] = {  # the targets: names, or how many of the last columns
     "stackloss.csv": ["stack.loss"],
@@ -49,7 +49,7 @@ def table_of(name: str) -> tuple[Any, tuple[str, ...]]:
     from proxlin.data.cache import data_folder
     from proxlin.data.frames import read_frame
     from proxlin.errors import UserError
-    from proxlin.fitting.columns import targets_of
+    from proxlin.tables.columns import targets_of
 
     folder = data_folder()
     if folder is None:
@@ -93,9 +93,9 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 
 def ours(train: Any, test: Any, targets: tuple[str, ...], seed: int) -> dict[str, Any]:
     """What `proxlin fit` and `proxlin predict` give with their defaults; its fit of least squares is left out."""
-    from proxlin.fitting.fit import judged, prepare, refitted
-    from proxlin.fitting.model import Asked, Model
-    from proxlin.fitting.search import LARGE
+    from proxlin.tables.fit import judged, prepare, refitted
+    from proxlin.tables.model import Asked, Model
+    from proxlin.tables.search import LARGE
 
     asked, quiet = Asked(targets, seed=seed), lambda *_: None
     rows = prepare(train, asked)
@@ -112,7 +112,7 @@ def theirs(name: str, train: Any, test: Any, targets: tuple[str, ...], seed: int
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from proxlin.fitting.columns import encoder_of
+    from proxlin.tables.columns import encoder_of
 
     encoder = encoder_of(train, targets)
     y = np.stack([train[target].cells for target in targets], axis=1)
@@ -164,9 +164,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results") / "fit", help="folder of the runs")
     arguments = parser.parse_args(argv)
     prepare()
-    from proxlin.experiments.base import Case
-    from proxlin.experiments.store import open_store
-    from proxlin.experiments.sweep import Bar, Sweep
+    from proxlin.experiments.engine.base import Case
+    from proxlin.experiments.engine.store import open_store
+    from proxlin.experiments.engine.sweep import Bar, Sweep
 
     seeds = range(arguments.first, arguments.first + arguments.splits)
     errors: dict[tuple[str, str], dict[int, float]] = {}

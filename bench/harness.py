@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from proxlin.files import write_file
+from proxlin.files.writing import write_file
 
 Run = Callable[[], float | None]
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
-from proxlin.files import write_file
+from proxlin.files.writing import write_file
 from proxlin.networks import MLP
 
 SAMPLES, INPUTS, OUTPUTS = 100, 16, 4

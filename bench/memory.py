@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
-from proxlin.files import write_file
+from proxlin.files.writing import write_file
 from proxlin.networks import MLP
-from proxlin.solvers.subproblem import Subsolver
+from proxlin.subproblem.solve import Subsolver
 
 
 def main(argv: list[str] | None = None) -> int:

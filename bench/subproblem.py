@@ -151,8 +151,8 @@ class Ours:
         import jax
         import jax.numpy as jnp
 
-        from proxlin.solvers.cones import Ball
-        from proxlin.solvers.dual import solve_dense
+        from proxlin.outers.sets import Ball
+        from proxlin.subproblem.dual import solve_dense
 
         jax.config.update("jax_enable_x64", True)
         n, d = len(b) // K, A.shape[1]

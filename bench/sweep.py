@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 
-from proxlin.experiments.engines import prepare
-from proxlin.files import write_file
+from proxlin.experiments.engine.workers import prepare
+from proxlin.files.writing import write_file
 
 CASE = {
     "method": "sgd",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import apart, duration
-from proxlin.files import write_file
+from proxlin.files.writing import write_file
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 BYTES = {"pred": 1, "bf16": 2, "f16": 2}

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from proxlin.data.sequences import Words, words_origin
-from proxlin.experiments.engines import prepare
+from proxlin.experiments.engine.workers import prepare
 from proxlin.experiments.intervals import interval
-from proxlin.files import write_file
-from proxlin.search import Grid, Search, search_all
+from proxlin.files.writing import write_file
+from proxlin.tuning.search import Grid, Search, search_all
 
 PASSES = {"one": 60.0, "nine": 12.0}
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxlin import files
-from proxlin.commands_fit import FILES
+from proxlin.cli.fit import FILES
 from proxlin.errors import UserError
+from proxlin.files import writing as files
 
 CALLS = ("open", "close", "dup", "fsync", "rename", "replace", "link", "mkdir", "makedirs", "rmdir", "unlink", "fchmod")
 CLEANING = ("rmdir", "unlink")
@@ -214,9 +214,9 @@ def scenario_save(old: Path) -> Callable[[Path], None]:
 def _fitted(work: Path) -> dict[str, bytes]:
     """What a fit writes, in one call: drawing it again for every fault would take an hour."""
     from proxlin.data.frames import read_frame
-    from proxlin.fitting import page
-    from proxlin.fitting.fit import fit
-    from proxlin.fitting.model import Asked
+    from proxlin.tables import page
+    from proxlin.tables.fit import fit
+    from proxlin.tables.model import Asked
 
     table = work / "table.csv"
     table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
@@ -241,7 +241,7 @@ def scenario_new_fit(old: Path) -> Callable[[Path], None]:
 
 def _results(old: Path) -> Callable[..., Callable[[Path], None]]:
     """A folder of results whose files are older than its database."""
-    from proxlin.cli import main
+    from proxlin.cli.main import main
 
     os.environ["PROXLIN_EXPERIMENTS"] = "toy"
     assert main(["reproduce", "aardvark", "--quiet", "--out", str(old)]) == 0

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin import advisor, contest
 from proxlin.networks import MLP
+from proxlin.tuning import advisor
+from proxlin.tuning import race as contest
 
 
 def problem(n=24, noise=0.0):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proxlin import files
-from proxlin.files import check_file, check_folder, write_file, write_folder
+from proxlin.files import writing as files
+from proxlin.files.writing import check_folder, check_writable, write_file, write_folder
 
 HERE = Path(__file__).parent
 
@@ -63,7 +63,7 @@ def test_a_pipe_is_written_to(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
     reader.start()
-    check_file(pipe)
+    check_writable(pipe)
     write_file(pipe, b"x" * 100_000)
     reader.join(30)
     assert found == [b"x" * 100_000] and stat.S_ISFIFO(pipe.stat().st_mode) and names(tmp_path) == ["pipe"]
@@ -78,7 +78,7 @@ def test_a_device_is_written_to(tmp_path):
         device = Path("/dev/null")  # which nobody but root could replace
     (tmp_path / "link").symlink_to(device)
     for path in (device, tmp_path / "link"):
-        check_file(path)
+        check_writable(path)
         write_file(path, b"gone")
         assert stat.S_ISCHR(device.stat().st_mode) and (tmp_path / "link").is_symlink()
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_replaced_is_found_before_the_work(kind, tmp_path):
 def test_a_check_leaves_nothing(tmp_path):
     check_folder(tmp_path / "new" / "out", ["a", "figures/b"])
     check_folder(tmp_path, ["a", "figures/b"])
-    check_file(tmp_path / "new" / "file")
+    check_writable(tmp_path / "new" / "file")
     assert names(tmp_path) == []
 
 

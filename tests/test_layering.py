@@ -13,25 +13,22 @@ ROOT = Path(proxlin.__file__).parent
 
 # A module may import from its own layer and from those before it.
 LAYERS = (
-    (
-        *("arguments", "types", "cost", "results", "errors", "files", "inputs", "archives", "checks", "sharding"),
-        *("chunks", "compiled"),
-    ),
+    ("arguments", "types", "cost", "results", "errors", "files", "checks", "sharding", "chunks", "compiled"),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
+    ("subproblem",),
     ("solvers",),
-    ("theory", "advisor", "metrics", "data", "units", "search", "tuning", "contest"),
+    ("run",),
+    ("theory", "tuning", "metrics", "data"),
+    ("tables", "sklearn", "plots"),
     ("experiments",),
-    (
-        *("plots", "report", "reproduce", "fitting", "sklearn"),
-        *("cli", "commands", "commands_advise", "commands_data", "commands_fit", "interrupts"),
-    ),
+    ("cli",),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 
-CORE = {unit for units in LAYERS[:4] for unit in units}
+CORE = {unit for units in LAYERS[:6] for unit in units}
 CORE_NEEDS = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "numpy"}
-USED_IF_THERE = {("solvers.progress", "rich")}  # a bar where rich is installed, plain lines where it is not
+USED_IF_THERE = {("run.progress", "rich")}  # a bar where rich is installed, plain lines where it is not
 
 # What reads the clock or touches the disk, and who may use it.
 OUTSIDE_WORLD = {
@@ -39,11 +36,11 @@ OUTSIDE_WORLD = {
     *("time", "datetime", "platform", "logging"),
 }
 IN_TOUCH = {
-    *("solvers.run", "compiled", "solvers.solution"),  # the loop, its clock, and the files it is resumed from
-    *("archives", "files", "inputs", "interrupts"),
-    *("data", "advisor", "plots", "report", "reproduce", "cli", "commands", "commands_advise", "commands_data"),
-    *("commands_fit", "fitting.fit", "fitting.model", "fitting.page"),
-    *("experiments.sweep", "experiments.engines", "experiments.store"),
+    *("run.minimize", "compiled", "run.solution"),  # the loop, its clock, and the files it is resumed from
+    *("files", "data", "tuning.advisor", "cli"),
+    *("tables.fit", "tables.model", "tables.page"),
+    *("experiments.engine.sweep", "experiments.engine.workers", "experiments.engine.store"),
+    *("experiments.engine.report", "experiments.engine.reproduce"),
 }
 
 
@@ -127,6 +124,6 @@ def calls(name: str, function: str) -> Iterator[int]:
 
 
 def test_the_walk_sees_relative_imports():
-    assert ("proxlin.experiments.base", 0) in [(name, 0) for name, _ in imports("report")]
-    assert ("proxlin.errors", 0) in [(name, 0) for name, _ in imports("experiments.store")]
-    assert ("proxlin.report", 0) in [(name, 0) for name, _ in imports("reproduce")]
+    assert "proxlin.plots.pages" in [name for name, _ in imports("experiments.engine.report")]
+    assert "proxlin.errors" in [name for name, _ in imports("experiments.engine.store")]
+    assert "proxlin.problem" in [name for name, _ in imports("run.minimize")]

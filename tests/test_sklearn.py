@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import proxlin as px
 from proxlin import compiled
 from proxlin.sklearn import CompositeRegressor, StructuredClassifier
-from proxlin.units import units_of
+from proxlin.tables.standardize import units_of
 from zoo import STACKLOSS
 
 

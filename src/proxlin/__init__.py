@@ -13,7 +13,6 @@ __version__ = "0.1.0"
 
 # The public names by the module they live in. A new one is a line here and a line under TYPE_CHECKING below.
 _PUBLIC: dict[str, tuple[str, ...]] = {
-    "advisor": ("Advice", "advise"),
     "compiled": ("clear_caches",),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
     "networks": (),
@@ -23,37 +22,35 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         *("EntropyHinge", "StructuredHinge"),
     ),
     "problem": ("LossOfMean", "MeanOfLosses"),
-    "search": ("Choice", "Lattice"),
+    "run": ("Solution", "at_noise_level", "load_solution", "minimize"),
     "sharding": ("shard",),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
-        *("Averaged", "BestSoFar", "Rescaled", "Solution", "as_optax", "at_noise_level", "casimir_svrg"),
-        *("lbfgs", "load_solution", "minimize", "pli", "prox_linear", "sgd", "solve_subproblem"),
+        *("Averaged", "BestSoFar", "Rescaled", "as_optax", "casimir_svrg", "lbfgs", "pli", "prox_linear", "sgd"),
         *("stochastic_gauss_newton", "stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
     ),
     "theory": (),
-    "tuning": ("Space", "tune"),
+    "subproblem": ("solve_subproblem",),
+    "tuning": ("Advice", "Choice", "Lattice", "Space", "advise", "tune"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", *_HOME, *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import advisor as advisor
     from . import compiled as compiled
     from . import inners as inners
     from . import networks as networks
     from . import oracles as oracles
     from . import outers as outers
     from . import problem as problem
+    from . import run as run
     from . import schedules as schedules
-    from . import search as search
     from . import sharding as sharding
     from . import solvers as solvers
+    from . import subproblem as subproblem
     from . import theory as theory
     from . import tuning as tuning
-    from .advisor import Advice as Advice
-    from .advisor import advise as advise
     from .compiled import clear_caches as clear_caches
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
@@ -73,32 +70,34 @@ if TYPE_CHECKING:
     from .outers import StructuredHinge as StructuredHinge
     from .problem import LossOfMean as LossOfMean
     from .problem import MeanOfLosses as MeanOfLosses
+    from .run import Solution as Solution
+    from .run import at_noise_level as at_noise_level
+    from .run import load_solution as load_solution
+    from .run import minimize as minimize
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt
-    from .search import Choice as Choice
-    from .search import Lattice as Lattice
     from .sharding import shard as shard
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
     from .solvers import Rescaled as Rescaled
-    from .solvers import Solution as Solution
     from .solvers import as_optax as as_optax
-    from .solvers import at_noise_level as at_noise_level
     from .solvers import casimir_svrg as casimir_svrg
     from .solvers import lbfgs as lbfgs
-    from .solvers import load_solution as load_solution
-    from .solvers import minimize as minimize
     from .solvers import pli as pli
     from .solvers import prox_linear as prox_linear
     from .solvers import sgd as sgd
-    from .solvers import solve_subproblem as solve_subproblem
     from .solvers import stochastic_gauss_newton as stochastic_gauss_newton
     from .solvers import stochastic_prox_linear as stochastic_prox_linear
     from .solvers import subgradient_descent as subgradient_descent
     from .solvers import svrg as svrg
     from .solvers import truncated as truncated
+    from .subproblem import solve_subproblem as solve_subproblem
+    from .tuning import Advice as Advice
+    from .tuning import Choice as Choice
+    from .tuning import Lattice as Lattice
     from .tuning import Space as Space
+    from .tuning import advise as advise
     from .tuning import tune as tune
 
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from proxlin import contest
-from proxlin.cli import main
+from proxlin.cli.main import main
+from proxlin.tuning import race as contest
 
 
 @pytest.fixture

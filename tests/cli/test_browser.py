@@ -9,10 +9,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from proxlin.data.origin import Origin
-from proxlin.experiments.base import Context, Drawing, Experiment, Point, Result, Verdict
-from proxlin.experiments.curves import Curve, draw
-from proxlin.experiments.engines import Local
-from proxlin.reproduce import Request, reproduce
+from proxlin.experiments.engine.base import Context, Experiment, Result, Verdict
+from proxlin.experiments.engine.reproduce import Request, reproduce
+from proxlin.experiments.engine.workers import Local
+from proxlin.plots.curves import Curve, draw
+from proxlin.plots.drawing import Drawing, Point
 
 EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> & </script>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

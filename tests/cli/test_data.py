@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from proxlin.cli import main
+from proxlin.cli.main import main
 from proxlin.data import cache, classification
 
 TEXT = b"1 1:2 3:1\n2 2:4\n"

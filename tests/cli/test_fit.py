@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proxlin import commands_fit
-from proxlin.cli import main
+from proxlin.cli import fit as commands_fit
+from proxlin.cli.main import main
 from proxlin.data import frames
-from proxlin.fitting import fit as fitting
-from proxlin.fitting import page, training
-from proxlin.fitting import search as searching
-from proxlin.fitting.columns import encoder_of
-from proxlin.fitting.fit import compare
-from proxlin.fitting.model import Asked, load_model
-from proxlin.fitting.training import Setting
-from proxlin.units import units_of
+from proxlin.tables import fit as fitting
+from proxlin.tables import page, training
+from proxlin.tables import search as searching
+from proxlin.tables.columns import encoder_of
+from proxlin.tables.fit import compare
+from proxlin.tables.model import Asked, load_model
+from proxlin.tables.standardize import units_of
+from proxlin.tables.training import Setting
 from zoo import STACKLOSS
 
 COLOURS = ("red", "green", "blue")

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from proxlin import report
+from proxlin.experiments.engine import report
 
 
 class Page(html.parser.HTMLParser):

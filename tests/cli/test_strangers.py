@@ -21,18 +21,18 @@ from matplotlib.figure import Figure
 from hard.guard import limited
 from hard.readers import READERS, RECORD
 from hard.test_fuzz import outcome
-from proxlin import report
-from proxlin.archives import read_arrays, write_arrays
-from proxlin.cli import main
+from proxlin.cli.main import main
 from proxlin.data.frames import read_frame
 from proxlin.errors import UserError
-from proxlin.experiments import store as store_module
-from proxlin.experiments.store import FILE, LONGEST, open_store
-from proxlin.experiments.svg import Foreign, inline
-from proxlin.fitting.columns import encoder_of
-from proxlin.fitting.model import Asked, Model
-from proxlin.fitting.training import network_of
-from proxlin.units import units_of
+from proxlin.experiments.engine import report
+from proxlin.experiments.engine import store as store_module
+from proxlin.experiments.engine.store import FILE, LONGEST, open_store
+from proxlin.files.npz import read_arrays, write_arrays
+from proxlin.plots.svg import Foreign, inline
+from proxlin.tables.columns import encoder_of
+from proxlin.tables.model import Asked, Model
+from proxlin.tables.standardize import units_of
+from proxlin.tables.training import network_of
 
 TABLE = "a,y\n" + "".join(f"{i},{i * i}\n" for i in range(30))
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from proxlin.errors import UserError
-from proxlin.experiments import engines
-from proxlin.experiments.config import parse, profiles
+from proxlin.experiments.engine import workers as engines
+from proxlin.experiments.engine.config import parse, profiles
 
 PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 ASKED = ("reproduce", "chef", "--seed", "1", "--out")

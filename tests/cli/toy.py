@@ -3,7 +3,8 @@
 from matplotlib.figure import Figure
 
 from proxlin.data.origin import generated
-from proxlin.experiments.base import Context, Drawing, Experiment, Point, Result, Verdict, register
+from proxlin.experiments.engine.base import Context, Experiment, Result, Verdict, register
+from proxlin.plots.drawing import Drawing, Point
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
 

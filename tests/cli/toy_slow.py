@@ -2,7 +2,7 @@
 
 import time
 
-from proxlin.experiments.base import Context, Experiment, Result, register
+from proxlin.experiments.engine.base import Context, Experiment, Result, register
 
 
 def sleep(context: Context) -> Result:

@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from proxlin.experiments.base import Case, Context, Experiment, Plan, Result, register
+from proxlin.experiments.engine.base import Case, Context, Experiment, Plan, Result, register
 
 ROUND = 8
 

@@ -8,7 +8,7 @@ from proxlin import L1, LossOfMean, SquaredL2
 from proxlin.data import classification
 from proxlin.errors import UserError
 from proxlin.experiments import bias
-from proxlin.experiments.config import parse, shipped
+from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.equations import (
     GRIDS,
     Config,

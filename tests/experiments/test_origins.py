@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from proxlin.cli import main
+from proxlin.cli.main import main
 from proxlin.data import cache, classification, sequences
 from proxlin.data.origin import generated
 from proxlin.errors import UserError
 from proxlin.experiments import MODULES, equations, experiments
-from proxlin.experiments.base import CAVEATS, Case, Experiment, Result, Verdict
-from proxlin.experiments.engines import Outcome, case_key
-from proxlin.report import page
-from proxlin.reproduce import Request, reproduce
+from proxlin.experiments.engine.base import CAVEATS, Case, Experiment, Result, Verdict
+from proxlin.experiments.engine.report import page
+from proxlin.experiments.engine.reproduce import Request, reproduce
+from proxlin.experiments.engine.workers import Outcome, case_key
 
 SHAPE = {"ijcnn1": "below/train.bz2", "ijcnn1.t": "below/test.bz2", "covtype": "below/cov.bz2"}
 NAMES = ("ijcnn1", "covtype")

@@ -7,8 +7,8 @@ import pytest
 
 from proxlin.data.maps import METRICS, path_metrics
 from proxlin.errors import UserError
-from proxlin.experiments.base import Context
-from proxlin.experiments.config import parse, shipped
+from proxlin.experiments.engine.base import Context
+from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.planners import GRIDS, arena_of, floors, parts_of, picture, solver_of, train
 from proxlin.experiments.planning import Config, case_of, entries_of, plan, run, run_picture, verdicts
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from proxlin.data.regression import Teacher
-from proxlin.experiments.base import Case, Context
-from proxlin.experiments.config import parse
+from proxlin.experiments.engine.base import Case, Context
+from proxlin.experiments.engine.config import parse
 from proxlin.experiments.regression import Config, plan, run
 from proxlin.experiments.students import GRIDS, solver_of, train
 from proxlin.experiments.tuning import compare
@@ -125,7 +125,7 @@ def test_a_winner_needs_the_interval_and_the_band():
 
 def test_every_method_has_a_grid_and_configs_ship():
     assert set(GRIDS) >= {"sgd", "pli", "pli-dual", "sgd-averaged", "sgd-permuted", "sgd-smoothed"}
-    from proxlin.experiments.config import shipped
+    from proxlin.experiments.engine.config import shipped
 
     for profile, table in shipped("fig2").items():
         assert parse(Config, table).settings >= 9, profile  # room for the whole bracket of PLI

@@ -9,8 +9,8 @@ import pytest
 
 import proxlin as px
 from proxlin.cost import Cost
-from proxlin.search import Grid, Search, search_all
-from proxlin.solvers import follow
+from proxlin.run import follow
+from proxlin.tuning.search import Grid, Search, search_all
 
 
 def bowl(setting) -> float:

@@ -7,8 +7,8 @@ import pytest
 
 from proxlin.data import sequences as s
 from proxlin.errors import UserError
-from proxlin.experiments.base import Context
-from proxlin.experiments.config import parse, shipped
+from proxlin.experiments.engine.base import Context
+from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.readers import GRIDS, parts_of, refit, solver_of
 from proxlin.experiments.words import Config, case_of, labels_of, plan, run
 

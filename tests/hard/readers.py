@@ -26,17 +26,17 @@ import pyarrow.parquet
 
 import proxlin as px
 from hard import damage
-from proxlin import report
 from proxlin.data import cache, classification, libsvm, maps, sequences, tables, terrain
 from proxlin.data.frames import read_frame
 from proxlin.errors import UserError
 from proxlin.experiments import experiments
-from proxlin.experiments.config import profiles
-from proxlin.experiments.store import FILE, open_store
-from proxlin.fitting.columns import encoder_of, targets_of
-from proxlin.fitting.model import Asked, Model, load_model
-from proxlin.fitting.training import network_of
-from proxlin.units import units_of
+from proxlin.experiments.engine import report
+from proxlin.experiments.engine.config import profiles
+from proxlin.experiments.engine.store import FILE, open_store
+from proxlin.tables.columns import encoder_of, targets_of
+from proxlin.tables.model import Asked, Model, load_model
+from proxlin.tables.standardize import units_of
+from proxlin.tables.training import network_of
 
 
 @dataclass(frozen=True)

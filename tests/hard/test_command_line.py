@@ -10,12 +10,12 @@ import pytest
 from hard.damage import NUMBERS, damaged
 from hard.guard import limited, little_memory
 from hard.readers import READERS, model_files
-from proxlin import commands_advise
-from proxlin.cli import main
+from proxlin.cli import advise as commands_advise
+from proxlin.cli.main import main
 from proxlin.data import cache
 from proxlin.errors import UserError
 from proxlin.experiments import experiments
-from proxlin.fitting import fit as fitting
+from proxlin.tables import fit as fitting
 
 pytestmark = pytest.mark.hard
 EACH = 60

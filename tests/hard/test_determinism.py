@@ -25,7 +25,7 @@ jax.config.update("jax_enable_x64", True)
 import numpy as np
 import proxlin as px
 import zoo
-from proxlin.solvers.solution import Solution
+from proxlin.run.solution import Solution
 
 found = {}
 for name in sys.argv[3:]:
@@ -39,8 +39,8 @@ FIT = """
 import csv, sys
 import numpy as np
 from proxlin.cli import main
-from proxlin.fitting import search, training
-from proxlin.fitting.training import Setting
+from proxlin.tables import search, training
+from proxlin.tables.training import Setting
 
 search.NETWORKS = (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0))
 training.FITS, search.MEMBERS = 10, 3
@@ -144,7 +144,7 @@ def test_a_fit_is_the_same_bytes(tmp_path, figures):
 
 
 def model_parts(path: Path) -> dict[str, str]:
-    from proxlin.archives import read_arrays
+    from proxlin.files.npz import read_arrays
 
     arrays = read_arrays(path)
     text = json.loads(arrays.pop("json").tobytes())

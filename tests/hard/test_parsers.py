@@ -21,18 +21,18 @@ import proxlin as px
 from hard.guard import limited
 from hard.readers import READERS, model_files
 from hard.test_fuzz import outcome
-from proxlin import archives
 from proxlin.cost import Cost
 from proxlin.data import libsvm, sequences
 from proxlin.data.frames import LARGEST, MISSING, read_frame
 from proxlin.errors import UserError
-from proxlin.experiments.config import parse, profiles
-from proxlin.experiments.store import content_key, open_store
-from proxlin.fitting.columns import encoder_of
-from proxlin.fitting.model import load_model
+from proxlin.experiments.engine.config import parse, profiles
+from proxlin.experiments.engine.store import content_key, open_store
+from proxlin.files import npz as archives
 from proxlin.results import Status
-from proxlin.solvers.solution import Solution
-from proxlin.units import units_of
+from proxlin.run.solution import Solution
+from proxlin.tables.columns import encoder_of
+from proxlin.tables.model import load_model
+from proxlin.tables.standardize import units_of
 
 pytestmark = pytest.mark.hard
 EXAMPLES = 200
@@ -415,7 +415,7 @@ def test_what_is_written_as_toml_is_read(quick, paper):
     )
 )
 def test_a_config_is_used_or_refused(change):
-    from proxlin.experiments.config import shipped
+    from proxlin.experiments.engine.config import shipped
     from proxlin.experiments.regression import Config
 
     try:

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 import proxlin as px
 import zoo
 from proxlin.outers import Envelope
+from proxlin.outers import sets as cones
 from proxlin.outers.norms import project_simplex
 from proxlin.outers.structured import project_sorted
-from proxlin.solvers import cones
 
 pytestmark = pytest.mark.hard
 EXAMPLES, K = 150, 5

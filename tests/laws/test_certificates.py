@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin.solvers import subproblem
-from proxlin.solvers.subproblem import Subsolver
+from proxlin.subproblem import solve as subproblem
+from proxlin.subproblem.solve import Subsolver
 from zoo import GroupNorm
 
 LONG = np.longdouble

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import proxlin as px
-from proxlin.solvers import follow
+from proxlin.run import follow
 
 X, Y = np.linspace(-1, 1, 12).reshape(6, 2), np.linspace(0, 2, 6)[:, None]
 NUMBERS = {"slope": np.ones(2), "shift": 0.5, "scale": np.float32(2.0), "power": 1, "name": "line", "act": jnp.tanh}

@@ -9,7 +9,8 @@ import pytest
 import proxlin as px
 from counting import Counter
 from proxlin.networks import MLP
-from proxlin.solvers import quasi_newton, scan_steps
+from proxlin.solvers import lbfgs as quasi_newton
+from proxlin.solvers import scan_steps
 from proxlin.types import parameters
 from zoo import PROBLEMS, SOLVERS, normal, vector
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin.solvers import subproblem
-from proxlin.solvers.cones import Ball, Box, Simplex, Space
-from proxlin.solvers.dual import solve_dense, solve_matrix_free
-from proxlin.solvers.subproblem import Subsolver
+from proxlin.outers.sets import Ball, Box, Simplex, Space
+from proxlin.subproblem import solve as subproblem
+from proxlin.subproblem.dual import solve_dense, solve_matrix_free
+from proxlin.subproblem.solve import Subsolver
 from zoo import GroupNorm
 
 QUICK = {"xla_backend_optimization_level": "0"}  # compiling is most of the time here

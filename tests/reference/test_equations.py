@@ -12,10 +12,10 @@ from jax.extend.random import threefry_2x32
 
 import proxlin as px
 from proxlin.data.equations import LOSSES, MarginLosses, equations, log1p
-from proxlin.solvers.cones import Box
+from proxlin.outers.sets import Box
 from proxlin.solvers.gauss_newton import AcceleratedStep, ExactStep
-from proxlin.solvers.pivoting import solve_few_bounds
-from proxlin.solvers.subproblem import Expansion
+from proxlin.subproblem.pivoting import solve_few_bounds
+from proxlin.subproblem.solve import Expansion
 from zoo import WeightedL1, normal
 
 N, D, K = 30, 5, 4

@@ -10,8 +10,8 @@ import pytest
 
 import proxlin as px
 from proxlin.networks import MLP
-from proxlin.solvers import newton
-from proxlin.solvers.subproblem import cone_of
+from proxlin.solvers import curvature as newton
+from proxlin.subproblem.solve import cone_of
 from zoo import normal
 
 N, P, K = 15, 4, 3

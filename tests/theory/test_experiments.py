@@ -8,11 +8,11 @@ import pytest
 
 from proxlin.errors import UserError
 from proxlin.experiments import noise, theory, theory_paths
-from proxlin.experiments.base import Context
-from proxlin.experiments.config import parse, shipped
 from proxlin.experiments.coverage import coverage, verdict_window
+from proxlin.experiments.engine.base import Context
+from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.sine import Path
-from proxlin.report import csv_bytes
+from proxlin.plots.pages import csv_bytes
 
 ONE = {"n": 5, "k": 2, "outers": ["l2"], "starts": 1, "distance": [2.0, 6.0], "steps": 300}
 ONE |= {"network": [3, 2, 2, 32], "network_starts": 1, "attained": 5}

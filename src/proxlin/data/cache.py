@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..archives import Damaged, read_arrays, write_arrays
-from ..files import write_file
-from ..inputs import check_file
+from ..files.npz import Damaged, read_arrays, write_arrays
+from ..files.reading import check_readable
+from ..files.writing import write_file
 
 FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
 
@@ -60,6 +60,6 @@ def fetch(name: str) -> dict[str, np.ndarray] | None:
 
 def sha256(path: Path) -> str:
     """Return the checksum of a file."""
-    check_file(path)
+    check_readable(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

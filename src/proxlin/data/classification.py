@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
+from ..files.reading import check_readable
 from ..inners import SparseRows
-from ..inputs import check_file
 from . import cache
 from .libsvm import Table, read
 from .origin import SYNTHETIC, Origin
@@ -195,7 +195,7 @@ def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> 
     """The normalised rows of a file, checked and kept in the cache; keep=False: if that can be written."""
     source = known(name)
     wanted = (sha256 or source.sha256).lower()
-    check_file(path)
+    check_readable(path)
     found = cache.sha256(path)
     if found != wanted:
         raise UserError(

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import UserError, require
-from ..inputs import check_file, free_memory, is_open_pipe, read_pipe, reason
+from ..files.reading import check_readable, free_memory, is_open_pipe, read_pipe, reason
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 SEPARATORS = ",;\t|"
@@ -94,7 +94,7 @@ def _read(path: Path) -> Frame:
         content = read_pipe(path, MEMORY)
         reader = _parquet if content.startswith(b"PAR1") else _text
         return reader(path, io.BytesIO(content))
-    check_file(path)
+    check_readable(path)
     readers = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}
     with path.open("rb") as file:
         return readers.get(path.suffix.lower(), _text)(path, file)

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from ..errors import UserError, require
+from ..files.reading import check_readable, free_memory
 from ..inners import SparseRows
-from ..inputs import check_file, free_memory
 
 OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of the file
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -90,7 +90,7 @@ def read(path: str | Path, width: int | None = None) -> Table:
 
 
 def _open(path: Path) -> BufferedIOBase:
-    check_file(path)
+    check_readable(path)
     try:
         with path.open("rb") as file:
             first = file.read(6)

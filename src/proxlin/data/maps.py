@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num, UInt8
 
-from ..archives import Damaged, mapped
 from ..errors import UserError
-from ..inputs import check_file
+from ..files.npz import Damaged, mapped
+from ..files.reading import check_readable
 from ..metrics import OptimalPaths, argmax, hamming, outputs, together
 from ..networks import CNN, activation_named
 from ..oracles import MonotonePaths
@@ -236,7 +236,7 @@ def check_paths(paths: Num[np.ndarray, "n m"], rows: int, cols: int) -> None:
 
 def read_array(path: Path, check: bool) -> np.ndarray:
     """A .npy file, never unpickled; with `check`, only if its md5 is that of the public file of its name."""
-    check_file(path)
+    check_readable(path)
     if check and path.name in CHECKSUMS:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from ..archives import Damaged, read_arrays
 from ..errors import UserError
-from ..inputs import check_file
+from ..files.npz import Damaged, read_arrays
+from ..files.reading import check_readable
 from ..metrics import label_error, outputs, together
 from ..networks import MLP
 from ..oracles import Chains
@@ -227,7 +227,7 @@ def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    check_file(path)
+    check_readable(path)
     try:
         arrays = read_arrays(path, compressed=True)
     except Damaged as error:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from ..errors import UserError, require
-from ..inputs import check_file
+from ..files.reading import check_readable
 
 TERRAINS = ("grass", "desert", "water", "rock")  # by falling reward
 COLOURS = np.array([[74, 122, 48], [190, 156, 98], [42, 84, 140], [112, 102, 94]], float)
@@ -113,7 +113,7 @@ def _tiles_of(name: str, folder: Path, tile: int) -> list[np.ndarray]:
 def _open(path: Path):
     images = require("PIL.Image", "experiments")
     bomb = images.DecompressionBombWarning  # of far more pixels than a sheet of tiles has
-    check_file(path)
+    check_readable(path)
     broken = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, images.DecompressionBombError, bomb)
     try:
         with warnings.catch_warnings(action="error", category=bomb), path.open("rb") as file:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from ..errors import UserError
-from .base import Experiment, registered
+from .engine.base import Experiment, registered
 
 # The experiments by the module that registers them, imported on demand. A new one is a module and a line here.
 MODULES: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..problem import LossOfMean
-from .base import Verdict
+from .engine.base import Verdict
 from .intervals import interval
 
 DRAWS = 4000

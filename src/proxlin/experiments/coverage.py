@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..plots.pages import Row
 from ..theory import binomial_interval, noise_factors, sharp_noise_factors
-from .base import Row, Verdict
+from .engine.base import Verdict
 
 NOISES = ("gaussian", "laplace")
 WINDOWS = {"paper": noise_factors, "sharp": sharp_noise_factors}

@@ -22,13 +22,15 @@ from ..data.origin import Origin
 from ..errors import UserError
 from ..inners import SparseRows
 from ..outers import L1, L2, Huber
+from ..plots.curves import Curve, draw
+from ..plots.pages import Row
 from ..problem import LossOfMean
-from ..search import Choice, Grid, Lattice, Setting
-from ..solvers import AbstractSolver, minimize, prox_linear, sgd, stochastic_gauss_newton, subgradient_descent
+from ..run import minimize
+from ..solvers import AbstractSolver, prox_linear, sgd, stochastic_gauss_newton, subgradient_descent
+from ..tuning.search import Choice, Grid, Lattice, Setting
 from . import bias
-from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
-from .config import parse, shipped
-from .curves import Curve, draw
+from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
+from .engine.config import parse, shipped
 from .students import HALF, power_step
 from .tuning import Entry, Tuned, bracket_of, cases_of, compare, first_seed, tune, work_of
 

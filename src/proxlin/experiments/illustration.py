@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 from ..data.origin import generated
 from ..inners import as_inner
 from ..outers import L1, Max
+from ..plots.style import BLUE, GREY, ORANGE, PALE, WIDTH, styled
 from ..problem import MeanOfLosses
+from ..run import minimize
 from ..schedules import InverseSqrt
-from ..solvers import minimize, prox_linear, solve_subproblem, subgradient_descent
-from .base import Context, Experiment, Result, Verdict, register
-from .style import BLUE, GREY, ORANGE, PALE, WIDTH, styled
+from ..solvers import prox_linear, subgradient_descent
+from ..subproblem import solve_subproblem
+from .engine.base import Context, Experiment, Result, Verdict, register
 
 ONE = np.zeros((1, 1))  # a problem of one sample that carries no data
 RULE = "Holds if the interval of the ratio is below 1; fails if it is above 1."

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..errors import UserError
+from ..plots.pages import Row
 from ..theory import binomial_interval, chi_mean
 from . import noise_trials
-from .base import Case, Context, Plan, Result, Row, Verdict
-from .config import parse
 from .coverage import WINDOWS, coverage, factors, margins, verdict_window
+from .engine.base import Case, Context, Plan, Result, Verdict
+from .engine.config import parse
 from .noise_trials import NETWORK, RADII, SINE, Trial
 from .theory_figures import draw_transition, draw_windows
 

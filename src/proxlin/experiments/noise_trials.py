@@ -14,11 +14,12 @@ import numpy as np
 from ..inners import residual
 from ..networks import MLP
 from ..outers import L2
+from ..plots.pages import Row
 from ..problem import MeanOfLosses
-from ..solvers import minimize, prox_linear
+from ..run import minimize
+from ..solvers import prox_linear
 from ..theory import chi_mean, least_kappa, quadratic_phase, quadratic_radius
 from ..theory.proposition1 import FLOOR
-from .base import Row
 from .coverage import NOISES, standard
 from .sine import exact_path, near, orthogonal
 

@@ -21,8 +21,9 @@ from ..metrics import exact_share, outputs
 from ..oracles import MonotonePaths
 from ..outers import StructuredHinge
 from ..problem import MeanOfLosses
-from ..search import Choice, Lattice
-from ..solvers import AbstractSolver, Followed, casimir_svrg, follow, pli, sgd, svrg
+from ..run import Followed, follow
+from ..solvers import AbstractSolver, casimir_svrg, pli, sgd, svrg
+from ..tuning.search import Choice, Lattice
 from ..types import Params
 from .students import HALF, power_step
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from ..data.maps import METRICS
 from ..data.origin import generated
-from ..search import Grid, Setting
-from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
-from .config import parse, shipped
-from .curves import Curve, draw
+from ..plots.curves import Curve, draw
+from ..plots.pages import Row
+from ..plots.pictures import draw_map
+from ..tuning.search import Grid, Setting
+from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
+from .engine.config import parse, shipped
 from .intervals import interval
-from .pictures import draw_map
 from .planners import DECAYS, GRIDS, MARKS, parts_of
 from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of
 

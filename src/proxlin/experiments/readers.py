@@ -20,8 +20,9 @@ from ..data.sequences import ChainScores, Words, word_metrics, words_of
 from ..inners import augmented_scores
 from ..outers import StructuredHinge
 from ..problem import MeanOfLosses
-from ..search import Choice, Lattice
-from ..solvers import AbstractSolver, Averaged, Followed, follow
+from ..run import Followed, follow
+from ..solvers import AbstractSolver, Averaged
+from ..tuning.search import Choice, Lattice
 from ..types import Params
 from . import planners
 from .students import HALF

@@ -19,10 +19,11 @@ import numpy as np
 from ..data.origin import generated
 from ..data.regression import NOISES
 from ..networks import activation_named
-from ..search import Grid, Setting
-from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
-from .config import parse, shipped
-from .heatmap import Cell, draw
+from ..plots.heatmap import Cell, draw
+from ..plots.pages import Row
+from ..tuning.search import Grid, Setting
+from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
+from .engine.config import parse, shipped
 from .intervals import interval
 from .students import GRIDS, Arena
 from .tuning import Entry, Tuned, bracket_of, cases_of, compare, first_seed, tune, work_of

@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from ..outers import L2, AbstractOuter
 from ..problem import AbstractProblem, MeanOfLosses
-from ..solvers import solve_subproblem
+from ..subproblem import solve_subproblem
 from ..theory.proposition1 import FLOOR
 from ..types import Params
 

@@ -18,9 +18,10 @@ from ..inners import residual
 from ..networks import MLP
 from ..outers import L2
 from ..problem import MeanOfLosses
+from ..run import follow
 from ..schedules import Power
-from ..search import Choice, Lattice
-from ..solvers import AbstractSolver, Averaged, follow, pli, sgd
+from ..solvers import AbstractSolver, Averaged, pli, sgd
+from ..tuning.search import Choice, Lattice
 
 MARKS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)  # passes at which runs are judged
 HALF = 10**0.5  # half a decade

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from ..data.origin import generated
+from ..plots.pages import Row
 from ..theory import binomial_interval
 from . import noise, theory_paths
-from .base import Case, Context, Experiment, Plan, Result, Row, Verdict, register
-from .config import parse, shipped
+from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
+from .engine.config import parse, shipped
 from .sine import Path
 from .theory_figures import draw_phases
 from .theory_paths import MAPS, OUTERS, Run

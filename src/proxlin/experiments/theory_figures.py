@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..plots.pages import Table
+from ..plots.style import BLUE, GREY, MARKS, ORANGE, SMALL, WIDTH, styled
 from ..theory import chi_mean, next_gap
 from ..theory.proposition1 import FLOOR
-from .base import Table
-from .style import BLUE, GREY, MARKS, ORANGE, SMALL, WIDTH, styled
 
 NAMES = {"paper": "the paper's", "sharp": "sharp", "drawn": "quantiles of the draws"}
 

@@ -15,11 +15,11 @@ import optax
 from ..inners import residual
 from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, LInf, Quantile
+from ..plots.pages import Row
 from ..problem import MeanOfLosses
 from ..theory import least_singular, least_singular_matrix_free, next_gap, quadratic_radius, segment_smoothness
 from ..theory.proposition1 import FLOOR
 from ..types import Params
-from .base import Row
 from .sine import Path, aligned, as_printed, attained, exact_path, near, orthogonal
 
 OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.7)}

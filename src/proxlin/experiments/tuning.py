@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..search import Grid, Point, Search, Setting, search_all
-from .base import Case, Context
+from ..tuning.search import Grid, Point, Search, Setting, search_all
+from .engine.base import Case, Context
 from .intervals import interval
 
 

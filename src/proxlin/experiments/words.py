@@ -15,10 +15,11 @@ import numpy as np
 
 from ..data.origin import Origin
 from ..data.sequences import words_origin
-from ..search import Grid, Setting
-from .base import Case, Context, Experiment, Plan, Result, Row, register
-from .config import parse, shipped
-from .curves import Curve, draw, rows
+from ..plots.curves import Curve, draw, rows
+from ..plots.pages import Row
+from ..tuning.search import Grid, Setting
+from .engine.base import Case, Context, Experiment, Plan, Result, register
+from .engine.config import parse, shipped
 from .intervals import interval
 from .readers import FOLDS, GRIDS, MODELS
 from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of

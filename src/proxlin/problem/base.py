@@ -14,14 +14,7 @@ from jaxtyping import Array, Float
 
 from .. import chunks
 from ..arguments import described
-from ..checks import (
-    check_batch,
-    check_like,
-    check_parameters,
-    checked_data,
-    checked_weights,
-    with_jax_arrays,
-)
+from ..checks import check_batch, check_like, check_parameters, checked_data, checked_weights, with_jax_arrays
 from ..compiled import call, shapes_of
 from ..cost import Cost
 from ..inners import Bound, Linearized, as_inner, check_function

@@ -33,9 +33,10 @@ from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
 from ..problem import AbstractProblem, MeanOfLosses
 from ..results import Status
-from ..solvers import AbstractSolver, minimize
+from ..run import minimize
+from ..solvers import AbstractSolver
+from ..tables.standardize import units_of
 from ..types import Params
-from ..units import units_of
 from .sequences import flattened, is_table, joined, padded
 
 LOSSES = ("hinge", "crf")

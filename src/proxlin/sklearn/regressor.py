@@ -23,9 +23,11 @@ from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
 from ..problem import MeanOfLosses
 from ..results import Status
-from ..solvers import AbstractSolver, Solution, minimize, solve_subproblem
+from ..run import Solution, minimize
+from ..solvers import AbstractSolver
+from ..subproblem import solve_subproblem
+from ..tables.standardize import LEAST, NORMAL, Units, has_scale, residual_scale, scaled, units_of
 from ..types import Params
-from ..units import LEAST, NORMAL, Units, has_scale, residual_scale, scaled, units_of
 
 LOSSES: dict[str, Any] = {
     "l2": L2,

@@ -11,11 +11,11 @@ from ..compiled import compiled
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
 from ..schedules import InverseSqrt
+from ..subproblem.solve import General, Subsolver, cone_of
 from ..types import Params
 from .base import AbstractSolver, scan_steps
 from .model_based import sgd
 from .prox_linear import prox_linear
-from .subproblem import General, Subsolver, cone_of
 
 SMALL = 2e10  # operations of one exact step (Gram matrix and factorisation) that pass for quick: about a second
 FACTORS, TRIAL = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003), 1000

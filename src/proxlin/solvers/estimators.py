@@ -22,8 +22,8 @@ from jaxtyping import Array
 from ..compiled import shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem
+from ..subproblem.solve import Expansion
 from ..types import Params
-from .subproblem import Expansion
 
 
 class Batches(eqx.Module):

@@ -21,11 +21,11 @@ from ..inners import Linearized
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
 from ..schedules import as_schedule
+from ..subproblem.solve import Expansion, General, Subsolver, cone_of
 from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info
-from .draws import integers
 from .estimators import AbstractEstimator, Batches, MiniBatch, Sarah, Svrg
-from .subproblem import Expansion, General, Subsolver, cone_of
+from .sampling import integers
 
 ESTIMATORS, SUBSOLVERS = ("minibatch", "sarah", "svrg"), ("exact", "apg")
 

@@ -12,10 +12,10 @@ from ..arguments import flag, whole
 from ..cost import Cost
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
+from ..subproblem.solve import Subsolver
 from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info, State
 from .models import AbstractModel, Linear, ProxLinear, Truncated
-from .subproblem import Subsolver
 
 
 class ModelBased(AbstractSolver):

@@ -10,8 +10,8 @@ from jaxtyping import Array
 
 from ..cost import Cost
 from ..problem import AbstractProblem
+from ..subproblem.solve import Subsolver
 from ..types import Params, number
-from .subproblem import Subsolver
 
 
 class AbstractModel(eqx.Module):

@@ -15,9 +15,9 @@ from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
+from ..subproblem.block_dual import BlockDual
 from ..types import Key, Params, dtype_of, number
 from .base import AbstractSolver, Info, stationarity
-from .block_dual import BlockDual
 from .casimir import CasimirSVRG
 
 

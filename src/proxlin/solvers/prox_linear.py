@@ -12,11 +12,11 @@ from ..arguments import flag
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
+from ..subproblem.solve import Subsolver
 from ..types import Params, dtype_of, number
-from . import newton
-from .accept import TRIES, Accepted, Damping, Trial, accepted, plain
+from . import curvature as newton
 from .base import AbstractSolver, Info, State, stationarity
-from .subproblem import Subsolver
+from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
 
 
 class ProxLinearFixed(AbstractSolver):

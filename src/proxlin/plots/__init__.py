@@ -1,0 +1,1 @@
+"""Figures: the style they share, and kinds of them that several studies draw."""

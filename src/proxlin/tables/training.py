@@ -1,0 +1,211 @@
+"""Robust fits of one table for a grid of settings and of row weights, all at once.
+
+    min_w  (1/n) sum_i s_i f(predict(w, x_i) - y_i) + ridge/2 |w|^2,     x and y standardised
+
+A fold of a cross-validation is a vector of weights s with 0 for the rows held out, so every fit has the same shapes:
+the stochastic method runs them as one `vmap` over (start, ridge, step, s) with one compilation.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..compiled import compiled
+from ..inners import residual
+from ..networks import MLP, WithLinear
+from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, SquaredL2
+from ..problem import MeanOfLosses
+from ..run import minimize
+from ..schedules import AbstractSchedule
+from ..solvers import AbstractSolver, prox_linear, sgd, truncated
+from ..solvers.auto import choose
+from ..solvers.base import scan_steps
+from ..types import Params
+from .standardize import NORMAL, has_scale, scaled
+
+LOSSES: dict[str, Callable[[], AbstractProximable]] = {
+    "l2": L2,
+    "l1": L1,
+    "huber": lambda: Huber(NORMAL),
+    "squared": SquaredL2,
+}
+STOCHASTIC = {"sgd": sgd, "truncated": truncated}
+SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
+PASSES, LEAST, MOST = 30, 20_000, 300_000  # of the data, and the fewest and most samples that a fit sees
+PIECES = 20  # in which it runs, for progress
+FITS, FEW, SMALL = 20, 6, 40_000  # that run as one; few where all of them see more than SMALL rows a pass
+CELLS = 200_000  # rows times fits that are predicted at once
+EXACT, SLIGHT = {"steps": 50, "tol": 1e-9}, 1e-8  # of an exact fit, and the least ridge of one, for a unique answer
+Say = Callable[[str, float], None]  # what is being done, and the share of it that is done
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The start (0: a linear model, which stays one; 1: a random network), the ridge, and the step times |J|^2."""
+
+    start: float
+    ridge: float
+    step: float = 1.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A table in its units, the network, the loss and the way to minimise it."""
+
+    x: Float[np.ndarray, "n p"]
+    y: Float[np.ndarray, "n k"]
+    hidden: int
+    loss: str
+    solver: str
+    seed: int
+    sigma: float = 1.0  # the scale of the residuals of every target, for a loss that has one (Huber's)
+
+    def outer(self) -> AbstractOuter:
+        outer = LOSSES[self.loss]()
+        return scaled(outer, self.sigma) if has_scale(outer, self.y.shape[1]) else outer
+
+    def network(self) -> MLP | WithLinear:
+        return network_of(self.x.shape[1], self.hidden, self.y.shape[1])
+
+    def problem(self, dtype: Any, ridge: Any, s: Any) -> MeanOfLosses:
+        data = jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype)
+        return MeanOfLosses(residual(self.network()), self.outer(), data, ridge=ridge, weights=s)
+
+    def starts(self, settings: Sequence[Setting], members: Sequence[int], dtype: Any) -> Params:
+        """Stacked; a member has the same start under every setting."""
+        scales = jnp.asarray([each.start for each in settings], dtype)
+        return _starts(self.network(), jax.random.key(self.seed), jnp.asarray(members), scales)
+
+
+@compiled
+def _starts(network: "MLP | WithLinear", key: Array, members: Array, scales: Array) -> Params:
+    def one(member: Array, scale: Array) -> Params:
+        w = network.init(jax.random.fold_in(key, member), scale.dtype)
+        return jax.tree.map(lambda x: x * scale, w)
+
+    return jax.vmap(one)(members, scales)
+
+
+def network_of(features: int, hidden: int, targets: int) -> MLP | WithLinear:
+    return WithLinear(MLP((features, hidden, targets))) if hidden else MLP((features, targets))
+
+
+def solver_of(task: Task) -> tuple[str, str]:
+    """The name of the solver and why: exact steps for a linear model of moderate size, else a stochastic method."""
+    if task.solver != "auto":
+        return task.solver, "as asked"
+    if task.hidden and task.loss == "squared":
+        return "truncated", "its steps are cut where the slope of a square has no bound"
+    if task.hidden:
+        return "sgd", "a stochastic method trains networks of all settings at once"
+    problem = task.problem(jnp.float64, 1.0, None)
+    w = jax.tree.map(lambda leaf: leaf[0], task.starts([Setting(0.0, 1.0)], [0], jnp.float64))
+    found, why = choose(problem, w)
+    return found.name(), why
+
+
+def train(
+    task: Task, settings: Sequence[Setting], weights: Float[np.ndarray, "m n"], members: Sequence[int], say: Say
+) -> Params:
+    """The parameters of m fits, stacked: fit j has settings[j], the rows weighted by weights[j], start members[j].
+
+    The solver of the task is named (see `solver_of`).
+    """
+    found, m, name = [], len(settings), task.solver
+    if name in STOCHASTIC:
+        together = FITS if len(task.x) * FITS < SMALL else FEW
+        for first in range(0, m, together):
+            now = [min(first + j, m - 1) for j in range(together)]  # the last is filled up: one shape, one compilation
+            chosen = [settings[j] for j in now], weights[now], [members[j] for j in now]
+            part = lambda share, first=first: say(name, min(1.0, (first + share * together) / m))
+            found.append(_all_at_once(task, *chosen, STOCHASTIC[name], part))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
+    starts = task.starts(settings, members, jnp.float64)
+    for j, setting in enumerate(settings):
+        problem = task.problem(jnp.float64, max(setting.ridge, SLIGHT), jnp.asarray(weights[j]))
+        start = jax.tree.map(lambda leaf, j=j: leaf[j], starts)
+        found.append(jax.tree.map(np.asarray, minimize(problem, start, prox_linear(), seed=task.seed, **EXACT).w))
+        say(name, (j + 1) / m)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+
+
+def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "m n k"]:
+    """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
+    w = jax.tree.map(jnp.asarray, w)
+    first = jax.tree.leaves(w)[0]
+    size = min(len(x), max(1, CELLS // len(first)))
+    parts = []
+    for start in range(0, len(x), size):
+        rows = x[np.minimum(np.arange(start, start + size), len(x) - 1)]  # the last is filled up
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and so is what follows from it
+            given = jnp.asarray(rows, first.dtype)
+        parts.append(np.asarray(_predict(network, w, given), np.float64))
+    return np.concatenate(parts, axis=1)[:, : len(x)]
+
+
+@compiled
+def _predict(network: MLP | WithLinear, w: Params, x: Array) -> Array:
+    return jax.vmap(lambda w: jax.vmap(lambda row: network(w, row))(x))(w)
+
+
+class Falling(AbstractSchedule):
+    """s (1 - t / count): the last iterate is then as good as an average (Zamani and Glineur, arXiv 2307.11134)."""
+
+    s: Array
+    count: int = eqx.field(static=True)
+
+    def __call__(self, t: Any) -> Array:
+        return self.s * (1 - jnp.asarray(t).astype(self.s.dtype) / self.count)
+
+
+def _all_at_once(
+    task: Task,
+    settings: Sequence[Setting],
+    weights: np.ndarray,
+    members: Sequence[int],
+    method: Callable,
+    say: Callable[[float], None],
+) -> Params:
+    """In float32, each step on one sample, which is the same for all fits."""
+    n, p = task.x.shape
+    count = min(max(PASSES * n, LEAST), MOST)
+    length = math.ceil(count / PIECES)
+    dtype = jnp.float32
+    # |J|^2 of the start, about: tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the skip
+    size = 0.4 * task.hidden + 10.0 * (p + 1) if task.hidden else p + 1.0
+    w = task.starts(settings, members, dtype)
+    ridges = jnp.asarray([each.ridge for each in settings], dtype)
+    steps = jnp.asarray([each.step / size for each in settings], dtype)
+    carried = w, jnp.zeros((), jnp.int32)
+    problem, s = task.problem(dtype, 1.0, None), jnp.asarray(weights, dtype)
+    for piece in range(PIECES):
+        key = jax.random.fold_in(jax.random.key(task.seed), piece)
+        carried = _piece(method, problem, carried, key, (ridges, s, steps), (length, length * PIECES))
+        jax.block_until_ready(carried)
+        say((piece + 1) / PIECES)
+    return jax.tree.map(np.asarray, carried[0])
+
+
+@compiled
+def _piece(
+    method: Callable, problem: MeanOfLosses, carried: tuple[Params, Array], key: Array, each: Any, counts: tuple
+) -> tuple[Params, Array]:
+    """The next steps of every fit: `counts` are those of this piece and of all."""
+    length, count = counts
+    drawn = jax.random.randint(key, (length,), 0, len(problem), jnp.int32)
+    w, t = carried
+
+    def one(w: Params, ridge: Array, s: Array, step: Array) -> Params:
+        solver: AbstractSolver = method(Falling(step, count))
+        own = MeanOfLosses(problem.inner, problem.outer, problem.data, ridge=ridge, weights=s)
+        state = eqx.tree_at(lambda state: state.t, solver.init(own, w), t)
+        return scan_steps(solver, own, state, drawn)[0].w
+
+    return jax.vmap(one)(w, *each), t + length

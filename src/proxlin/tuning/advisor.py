@@ -1,0 +1,286 @@
+"""Does Gauss-Newton pay here? An answer for a problem of one's own, with its evidence.
+
+    noise level F(wbar)   against   radius R of the quadratic phase        (Propositions 1 and 2)
+    held-out loss of SGD  against   that of Gauss-Newton, paired           (a race at equal effective passes)
+
+The race decides; the theory says why.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from ..arguments import check_seed, described, real, whole
+from ..checks import check_parameters
+from ..inners import check_function
+from ..outers import L2
+from ..problem import AbstractProblem, MeanOfLosses
+from ..solvers import AbstractSolver
+from ..theory import Estimate, chi_mean, held_out_noise_level, noise_window, quadratic_phase, sharp_noise_window
+from ..types import Params, dtype_of
+from .race import FINALISTS, SIDES, Champion, Fold, Method, Plan, best_of, folds_of, methods_of, race, run
+from .search import Grid
+
+LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has time for
+TRIALS = 0.05, 0.2  # of the passes: the runs that are timed
+# An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 + TIE). Both were chosen
+# on the rule-choosing cells of docs/gallery/advisor.md (`python -m bench.advisor --choose`).
+LEVEL, TIE = 0.7, 0.0
+DELTA = 0.05  # of the window of Proposition 2
+ROUND_OFF = 450  # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's check
+
+Recommendation = Literal["gauss-newton", "sgd", "cannot tell"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """The answer and what it rests on; `print` it, paste its `snippet`, or take its `solver`.
+
+    `gain`: 1 - loss of the side recommended / loss of the other on held-out data, with its interval (of Gauss-Newton
+    over SGD if it cannot tell). `noise`: the mean held-out loss of the best fit, the noise level F(wbar) or more.
+    `radius`: where exact prox-linear became quadratic, None if it did not; `about_radius` says why. `window`: between
+    its ends for sigma the noise level may be on either side of R; `position`: where the estimate of sigma lies.
+    """
+
+    recommendation: Recommendation
+    reason: str
+    solver: AbstractSolver
+    settings: dict[str, float | int | str]
+    gain: Estimate
+    noise: Estimate
+    radius: float | None
+    about_radius: str
+    window: tuple[float, float] | None
+    position: str
+    losses: dict[str, tuple[float, ...]]  # of each side, fold by fold
+    codes: dict[str, str]  # the best solver of each side
+    seconds: dict[str, float]  # of a run of it, without compiling
+    plan: Plan
+    snippet: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the solver, as plain numbers and text; None for an end of the window that is infinite."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "solver"}
+        nested = {name: dataclasses.asdict(fields[name]) for name in ("gain", "noise", "plan")}
+        window = self.window and [end if math.isfinite(end) else None for end in self.window]
+        return {**fields, **nested, "window": window}
+
+    def __str__(self) -> str:
+        sides = [
+            f"  {side:13s} {np.mean(losses):.4g}   {self.codes[side]}   {self.seconds[side]:.2g} s a run"
+            for side, losses in self.losses.items()
+        ]
+        window = "" if self.window is None else f", window {self.window[0]:.3g} to {self.window[1]:.3g}"
+        lines = (
+            f"Recommendation: {self.recommendation}. {self.reason}",
+            f"Noise level: {_range(self.noise)}, or less (held-out loss of the best fit).",
+            f"Radius of the quadratic phase: {self.about_radius}",
+            f"Noise against the radius: {self.position}{window}.",
+            f"Held-out loss, mean of {self.plan.folds} folds, at most {self.plan.passes:g} passes:",
+            *sides,
+        )
+        return "\n".join([*lines, "", self.snippet.rstrip()])
+
+
+def advise(
+    problem: AbstractProblem,
+    w: Params,
+    validation: AbstractProblem | None = None,
+    budget: float | int = 60.0,
+    *,
+    passes: float | int = 100.0,
+    folds: int = 5,
+    settings: int | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] | None = None,
+) -> Advice:
+    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem` from w.
+
+    Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows it). A fold of
+    the samples is left out of each training; runs are judged by it, or by `validation`. `budget` is in seconds, about:
+    short runs are timed first, and the settings tried of each method (24, 16, 12 or 8), then the passes, are what
+    there is time for; with fewer passes than asked for it cannot tell. The rest is a function of the seed, and all of
+    it where `settings` is given: then no clock is read. `say` gets a line now and then.
+    """
+    start = time.monotonic()
+    _check(problem, validation, budget, passes, folds, settings, seed, say)
+    tell = say or (lambda text: None)
+    w = check_parameters(w, problem.data)
+    parts = folds_of(problem, validation, folds, seed)
+    methods = methods_of(parts[0].train, w, float(passes))
+    plan = Plan(settings or LADDER[0], float(passes), int(folds), int(seed))
+    if settings is None:
+        tell(f"timing short runs of {', '.join(method.name for method in methods)}")
+        plan = _affordable(methods, parts[0], w, plan, lambda: budget - (time.monotonic() - start))
+        methods = methods_of(parts[0].train, w, plan.passes)
+    champions = race(methods, parts, w, plan, tell)
+    return _advice(champions, parts, plan, validation is not None, float(passes))
+
+
+def _check(
+    problem: Any, validation: Any, budget: Any, passes: Any, folds: Any, settings: Any, seed: Any, say: Any
+) -> None:
+    if not isinstance(problem, MeanOfLosses):
+        raise TypeError(f"advise compares SGD with PLI on a problem MeanOfLosses; it got {described(problem)}.")
+    if validation is not None and not isinstance(validation, MeanOfLosses):
+        raise TypeError(f"validation is a MeanOfLosses on held-out data, or None; it is {described(validation)}.")
+    real(budget, "budget", low=0.0, open=True)
+    real(passes, "passes", low=0.0, open=True)
+    whole(folds, "folds", low=2)
+    check_seed(seed)
+    if settings is not None:
+        whole(settings, "settings")
+    if say is not None:
+        check_function(say, "say", "a line of text")
+    if len(problem) < 2 * folds or (validation is not None and len(validation) < 2):
+        raise ValueError(f"advise needs two samples in each of {folds} folds; the problem has {len(problem)}.")
+
+
+def _affordable(methods: Sequence[Method], fold: Fold, w: Params, most: Plan, left: Callable[[], float]) -> Plan:
+    """The most settings, and then the most passes, whose runs fit into the time left."""
+    prices = {method.name: _seconds(method, fold, w, most) for method in methods}
+    available = left()
+
+    def fits(plan: Plan) -> bool:
+        runs = {method.name: (plan.settings if method.axes else 1) + FINALISTS * (plan.folds - 1) for method in methods}
+        each = {name: fixed + one * plan.passes for name, (fixed, one) in prices.items()}
+        return sum(each[name] * count for name, count in runs.items()) <= available
+
+    plans = [dataclasses.replace(most, settings=count) for count in LADDER]
+    plans += [dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)]
+    return next((plan for plan in plans if fits(plan)), plans[-1])
+
+
+def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, float]:
+    """Of a run without its passes, and of a pass, by a short and a shorter run; one before them compiles."""
+    grid, seconds = Grid(method.axes, len(LADDER) * LADDER[0]), []
+    setting, lengths = grid.setting(grid.bracket()[-1]), [share * most.passes for share in TRIALS]
+    for passes in (lengths[0], *lengths):
+        start = time.monotonic()
+        run(method, setting, fold, w, passes, most.seed)
+        seconds.append(time.monotonic() - start)
+    one = max(seconds[2] - seconds[1], 0.0) / (lengths[1] - lengths[0])
+    return max(seconds[1] - one * lengths[0], 0.0), one
+
+
+def _advice(champions: Sequence[Champion], folds: Sequence[Fold], plan: Plan, shared: bool, asked: float) -> Advice:
+    """What a race says; `shared`: all folds are judged by one set; `asked`: the passes that were asked for."""
+    sides = {side: best_of(side, champions) for side in SIDES}
+    mean, low, high = ratio_interval(sides["sgd"].losses, sides["gauss-newton"].losses)
+    # A race of fewer passes than asked for answers another question.
+    recommendation = decide(mean, low, high) if plan.passes == asked else "cannot tell"
+    best = sides["gauss-newton" if mean > 0 else "sgd"]
+    chosen = best if recommendation == "cannot tell" else sides[recommendation]
+    noise = _noise(best, folds, shared)
+    radius, about = _radius(champions, float(jnp.finfo(dtype_of(best.runs[0].w)).eps))
+    window, position = _window(radius, noise, folds[0].train, best.runs[0].w)
+    sign = -1 if recommendation == "sgd" else 1
+    gain = Estimate(*(-math.expm1(-x) for x in (sign * mean, *sorted((sign * low, sign * high)))))
+    return Advice(
+        recommendation=recommendation,
+        reason=_reason(recommendation, gain, plan, asked),
+        solver=chosen.method.make(chosen.setting),
+        settings={"solver": chosen.method.name, **chosen.setting},
+        gain=gain,
+        noise=noise,
+        radius=radius,
+        about_radius=about,
+        window=window,
+        position=position,
+        losses={side: tuple(each.losses.tolist()) for side, each in sides.items()},
+        codes={side: each.code for side, each in sides.items()},
+        seconds={side: float(np.mean([one.seconds for one in each.runs])) for side, each in sides.items()},
+        plan=plan,
+        snippet=_snippet(recommendation, chosen),
+    )
+
+
+def ratio_interval(sgd: Any, gauss_newton: Any, level: float = LEVEL) -> tuple[float, float, float]:
+    """The mean over folds of log(loss of SGD / loss of Gauss-Newton), and its t interval.
+
+    >>> ratio_interval([2.0, 2.0], [1.0, 1.0])[0] == math.log(2)
+    True
+    """
+    one, two = np.asarray(sgd, float), np.asarray(gauss_newton, float)
+    if min(one.min(), two.min()) < 0:
+        raise ValueError("advise compares losses by their ratio; this outer function takes negative values.")
+    tiny = np.finfo(float).tiny
+    logs = np.log(np.maximum(one, tiny)) - np.log(np.maximum(two, tiny))
+    mean, m = float(logs.mean()), len(logs)
+    half = float(stats.t.ppf((1 + level) / 2, m - 1) * logs.std(ddof=1) / m**0.5)
+    return mean, mean - half, mean + half
+
+
+def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
+    """A side whose lead is beyond the tie band and whose interval excludes no lead; else it cannot tell."""
+    if abs(mean) <= math.log1p(tie) or low <= 0 <= high:
+        return "cannot tell"
+    return "gauss-newton" if mean > 0 else "sgd"
+
+
+def _noise(best: Champion, folds: Sequence[Fold], shared: bool) -> Estimate:
+    """The held-out losses of the best fits, averaged; they are of different samples unless `shared`."""
+    each = [held_out_noise_level(fold.held_out, one.w) for fold, one in zip(folds, best.runs, strict=True)]
+    value = float(np.mean([one.value for one in each]))
+    half = float(np.mean([(one.high - one.value) ** 2 for one in each]) / (1 if shared else len(each))) ** 0.5
+    return Estimate(value, value - half, value + half)
+
+
+def _radius(champions: Sequence[Champion], eps: float) -> tuple[float | None, str]:
+    """R of exact prox-linear on the first fold, and a sentence."""
+    values = next((each.runs[0].values for each in champions if each.runs[0].values is not None), None)
+    if values is None:
+        return None, "not measured, as an exact step would be too large."
+    floor = ROUND_OFF * eps * float(values[0])
+    phase = quadratic_phase(values, floor) if len(values) > 1 else None
+    if phase is None:
+        return None, f"not reached: F went from {values[0]:.3g} to {values.min():.3g} in {len(values) - 1} exact steps."
+    return phase.radius, f"{phase.radius:.3g}, from step {phase.start} on."
+
+
+def _window(
+    radius: float | None, noise: Estimate, train: AbstractProblem, w: Params
+) -> tuple[tuple[float, float] | None, str]:
+    """The window of Proposition 2 for sigma, and where noise / E chi_k lies."""
+    if radius is None:
+        return None, "unknown, as there is no radius"
+    if not isinstance(train.outer, L2):
+        return None, "unknown: Proposition 2 is on the l2 norm"
+    n, k = len(train), train.outputs(w)
+    try:
+        window, name = noise_window(radius, n, k, DELTA), "Proposition 2's window"
+    except ValueError:  # k < 4 log(2n/delta)
+        window, name = sharp_noise_window(radius, n, k, DELTA), "the sharp window"
+    low, high = max(noise.low, 0.0) / chi_mean(k), noise.high / chi_mean(k)
+    place = "below" if high < window[0] else "above" if low > window[1] else "inside"
+    return window, f"sigma of {low:.3g} to {high:.3g} is {place} {name}"
+
+
+def _reason(recommendation: Recommendation, gain: Estimate, plan: Plan, asked: float) -> str:
+    lead = f"{gain.value:+.1%} held-out loss saved, {LEVEL:.0%} interval {gain.low:+.1%} to {gain.high:+.1%}"
+    if plan.passes < asked:
+        return f"Give a larger budget: it was enough for {plan.passes:g} of {asked:g} passes ({lead} by Gauss-Newton)."
+    if recommendation == "cannot tell":
+        return f"Gauss-Newton against SGD: {lead}; that is within the spread of the folds."
+    return f"Against the other: {lead}."
+
+
+def _snippet(recommendation: Recommendation, chosen: Champion) -> str:
+    passes = max(1, math.ceil(np.mean([one.at for one in chosen.runs])))
+    note = "  # the race did not decide" if recommendation == "cannot tell" else ""
+    return (
+        "import proxlin as px\n\n"
+        f"solver = {chosen.code}{note}\n"
+        f"solution = px.minimize(problem, w, solver, passes={passes})\n"
+        "print(solution)\n"
+    )
+
+
+def _range(each: Estimate) -> str:
+    return f"{each.value:.4g} (95 % {each.low:.4g} to {each.high:.4g})"
