@@ -13,13 +13,13 @@ ROOT = Path(proxlin.__file__).parent
 
 # A module may import from its own layer and from those before it.
 LAYERS = (
-    ("arguments", "types", "cost", "results", "errors", "files", "checks", "sharding", "chunks", "compiled"),
+    ("types", "checks", "errors", "cost", "files", "compiled"),
     ("outers", "oracles", "inners", "networks", "schedules"),
     ("problem",),
     ("subproblem",),
     ("solvers",),
     ("run",),
-    ("theory", "tuning", "metrics", "data"),
+    ("theory", "tuning", "data"),
     ("tables", "sklearn", "plots"),
     ("experiments",),
     ("cli",),

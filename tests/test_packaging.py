@@ -30,7 +30,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     kept = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(PACKAGE.parent)) for path in kept} <= inside
-    assert {"proxlin/py.typed", "proxlin/templates/reproduce.html"} <= inside
+    assert {"proxlin/py.typed", "proxlin/plots/templates/reproduce.html"} <= inside
     assert not [
         name for name in inside if not name.startswith(("proxlin/", f"proxlin-{proxlin.__version__}.dist-info/"))
     ]

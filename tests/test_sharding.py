@@ -155,7 +155,7 @@ def on_devices() -> dict:
 
     import proxlin as px
     from bench.traffic import traffic
-    from proxlin import chunks
+    from proxlin.problem import rows as chunks
 
     w, found = problems(lambda x: x, many=False)
     apart = {}

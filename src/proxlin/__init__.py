@@ -21,9 +21,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
         *("EntropyHinge", "StructuredHinge"),
     ),
-    "problem": ("LossOfMean", "MeanOfLosses"),
+    "problem": ("LossOfMean", "MeanOfLosses", "shard"),
     "run": ("Solution", "at_noise_level", "load_solution", "minimize"),
-    "sharding": ("shard",),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
         *("Averaged", "BestSoFar", "Rescaled", "as_optax", "casimir_svrg", "lbfgs", "pli", "prox_linear", "sgd"),
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from . import problem as problem
     from . import run as run
     from . import schedules as schedules
-    from . import sharding as sharding
     from . import solvers as solvers
     from . import subproblem as subproblem
     from . import theory as theory
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
     from .outers import StructuredHinge as StructuredHinge
     from .problem import LossOfMean as LossOfMean
     from .problem import MeanOfLosses as MeanOfLosses
+    from .problem import shard as shard
     from .run import Solution as Solution
     from .run import at_noise_level as at_noise_level
     from .run import load_solution as load_solution
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt
-    from .sharding import shard as shard
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
     from .solvers import Rescaled as Rescaled

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Inexact, Int
 
-from .arguments import described, whole
+from .checks import described, whole
 from .oracles import AbstractOracle
 from .oracles.base import check_oracle
 from .types import Params, is_concrete, is_parameter, parameters

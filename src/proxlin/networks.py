@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .arguments import described, flag, one_of, whole
+from .checks import described, flag, one_of, whole
 from .types import Key, Params
 
 ACTIVATIONS: dict[str, Callable] = {

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .arguments import described
-from .types import number
+from .checks import described, number
 
 
 class AbstractSchedule(eqx.Module):

@@ -1,6 +1,5 @@
 """Names for arrays, and the two questions every layer asks of a number or a tree of parameters."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -9,8 +8,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
-
-from .arguments import real
 
 Params = PyTree[Any]  # the user's tree; its floating-point leaves are the parameters, the rest is carried along
 Scalar = Float[Array | np.ndarray, ""] | np.floating | float | int
@@ -61,17 +58,3 @@ def is_concrete(x: Any) -> bool:
 def is_here(x: Any) -> bool:
     """Whether this process can read all of x: a jax array may lie on several of them."""
     return not isinstance(x, jax.Array) or x.is_fully_addressable
-
-
-def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> Array:
-    """x as an array leaf (so that two settings share one compilation), checked to be finite and at least low.
-
-    >>> x = number(0.5, "step", low=0.0, open=True)
-    >>> float(jax.jit(lambda: number(x, "step", low=0.0))())  # from outside a trace
-    0.5
-    """
-    traced = isinstance(x, jax.core.Tracer) and x.ndim == 0 and not jnp.issubdtype(x.dtype, jnp.complexfloating)
-    if not traced:
-        real(x, name, low=low, open=open)
-    dtype = jnp.result_type(x) if eqx.is_inexact_array(x) else jnp.result_type(float)
-    return jnp.asarray(x, dtype)  # with a dtype of its own: a weak one would be traced apart

@@ -12,8 +12,8 @@ import pytest
 import proxlin as px
 from proxlin.data import maps as m
 from proxlin.data import terrain
+from proxlin.data.metrics import OptimalPaths, hamming, outputs, together
 from proxlin.errors import UserError
-from proxlin.metrics import OptimalPaths, hamming, outputs, together
 from proxlin.networks import CNN
 
 
@@ -399,5 +399,5 @@ def test_outputs_are_the_argmax_in_chunks(monkeypatch):
     x = np.random.default_rng(0).normal(size=(23, 9))
     expected = np.stack([all_paths(3, 3)[i] for i in np.argmax(x @ all_paths(3, 3).T, axis=1)])
     np.testing.assert_array_equal(outputs(lambda w, x: w * x, oracle, jnp.asarray(2.0), x), expected)
-    monkeypatch.setattr("proxlin.metrics.CACHE", 2000)
+    monkeypatch.setattr("proxlin.data.metrics.CACHE", 2000)
     np.testing.assert_array_equal(outputs(lambda w, x: 1.0 * w * x, oracle, jnp.asarray(2.0), x), expected)

@@ -7,8 +7,8 @@ import pytest
 
 import proxlin as px
 from proxlin.data import sequences as s
+from proxlin.data.metrics import label_error
 from proxlin.errors import UserError
-from proxlin.metrics import label_error
 
 LENGTHS = np.array([2, 4, 1, 3], np.int16)
 

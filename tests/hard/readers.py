@@ -121,7 +121,9 @@ def _use_config(path: Path) -> None:
 
 def _configs() -> dict[str, bytes]:
     return {
-        path.name: path.read_bytes() for path in files("proxlin").joinpath("configs").iterdir() if "toml" in path.name
+        path.name: path.read_bytes()
+        for path in files("proxlin").joinpath("experiments/configs").iterdir()
+        if "toml" in path.name
     }
 
 

@@ -21,14 +21,13 @@ import proxlin as px
 from hard.guard import limited
 from hard.readers import READERS, model_files
 from hard.test_fuzz import outcome
-from proxlin.cost import Cost
+from proxlin.cost import Cost, Status
 from proxlin.data import libsvm, sequences
 from proxlin.data.frames import LARGEST, MISSING, read_frame
 from proxlin.errors import UserError
 from proxlin.experiments.engine.config import parse, profiles
 from proxlin.experiments.engine.store import content_key, open_store
 from proxlin.files import npz as archives
-from proxlin.results import Status
 from proxlin.run.solution import Solution
 from proxlin.tables.columns import encoder_of
 from proxlin.tables.model import load_model

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import proxlin as px
-import proxlin.chunks
+import proxlin.problem.rows
 import zoo
 from counting import Calls, Counter, count_calls
 from proxlin.types import is_parameter, parameters
@@ -362,7 +362,7 @@ def test_the_price_is_the_calls_that_are_counted(kind, view):
 
 @both
 def test_the_price_is_the_calls_that_are_counted_in_chunks_too(kind, monkeypatch):
-    monkeypatch.setattr(proxlin.chunks, "BUDGET", 600)
+    monkeypatch.setattr(proxlin.problem.rows, "BUDGET", 600)
     count = Counter()
     p = simple(kind, count=count)
     assert 1 < p._chunk(W) < len(p) and len(p) % p._chunk(W)  # the last chunk is not full
@@ -440,7 +440,7 @@ def test_chunked_is_unchunked(name, budget, monkeypatch):
     calls = lambda: compiled(lambda p, w: everything(p, w))(p, w)
     whole = calls()
     assert p._chunk(w) == len(p)
-    monkeypatch.setattr(proxlin.chunks, "BUDGET", budget)
+    monkeypatch.setattr(proxlin.problem.rows, "BUDGET", budget)
     assert p._chunk(w) < len(p)
     for a, b in zip(jax.tree.leaves(calls()), jax.tree.leaves(whole), strict=True):
         assert relative(a, b) <= 1e-12
@@ -452,14 +452,14 @@ def test_every_row_counts_once_in_every_chunking(n, chunk):
     rows = jnp.arange(1.0, n + 1)
     step = lambda total, part, fresh: total + jnp.sum(part if fresh is None else part * fresh.astype(part.dtype))
     chunk = min(chunk, n)
-    assert float(proxlin.chunks.fold_rows(step, jnp.zeros(()), rows, n, chunk)) == n * (n + 1) / 2
-    assert proxlin.chunks.map_rows(lambda x: 2 * x, rows, n, chunk).tolist() == (2 * rows).tolist()
+    assert float(proxlin.problem.rows.fold_rows(step, jnp.zeros(()), rows, n, chunk)) == n * (n + 1) / 2
+    assert proxlin.problem.rows.map_rows(lambda x: 2 * x, rows, n, chunk).tolist() == (2 * rows).tolist()
 
 
 def test_a_chunk_fits_the_budget(monkeypatch):
-    monkeypatch.setattr(proxlin.chunks, "BUDGET", 10_000)
+    monkeypatch.setattr(proxlin.problem.rows, "BUDGET", 10_000)
     rows = jnp.ones((1000, 50))
-    size = proxlin.chunks.chunk_size(lambda x: jnp.tanh(x) * 2, rows, 1000)
+    size = proxlin.problem.rows.chunk_size(lambda x: jnp.tanh(x) * 2, rows, 1000)
     assert size * 50 * 8 * 2 <= 10_000 and size >= 10
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin.metrics import exact_share
+from proxlin.data.metrics import exact_share
 from proxlin.oracles import Chains, MonotonePaths
 from proxlin.outers.structured import EntropyHinge, SimplexSmoothing, StructuredHinge, project_sorted
 

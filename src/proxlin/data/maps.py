@@ -19,11 +19,11 @@ from jaxtyping import Array, Float, Num, UInt8
 from ..errors import UserError
 from ..files.npz import Damaged, mapped
 from ..files.reading import check_readable
-from ..metrics import OptimalPaths, argmax, hamming, outputs, together
 from ..networks import CNN, activation_named
 from ..oracles import MonotonePaths
 from ..types import Key, Params
 from . import terrain
+from .metrics import OptimalPaths, argmax, hamming, outputs, together
 
 REWARDS = {"grass": 3.0, "desert": 2.0, "water": 1.0, "rock": 0.0}  # integers: sums are exact, so ties are ties
 REGION = 1.0  # the default correlation length of the terrain, in cells

@@ -21,11 +21,11 @@ from jaxtyping import Array, Float, Int, UInt8
 from ..errors import UserError
 from ..files.npz import Damaged, read_arrays
 from ..files.reading import check_readable
-from ..metrics import label_error, outputs, together
 from ..networks import MLP
 from ..oracles import Chains
 from ..types import Key, Params
 from .cache import data_folder, sha256
+from .metrics import label_error, outputs, together
 from .origin import SYNTHETIC, Origin
 
 LETTERS = 26

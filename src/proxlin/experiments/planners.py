@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..data.maps import METRICS, Maps, TileRewards, path_metrics, terrain_maps
+from ..data.metrics import exact_share, outputs
 from ..inners import augmented_scores
-from ..metrics import exact_share, outputs
 from ..oracles import MonotonePaths
 from ..outers import StructuredHinge
 from ..problem import MeanOfLosses

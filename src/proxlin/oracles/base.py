@@ -12,7 +12,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Num, Shaped
 
-from ..arguments import described, whole
+from ..checks import described, whole
 
 Vector = Num[Array | np.ndarray, " m"]
 

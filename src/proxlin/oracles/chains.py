@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Num, Shaped
 
-from ..arguments import whole
+from ..checks import whole
 from .base import AbstractOracle, check_vector
 
 

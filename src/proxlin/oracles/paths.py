@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from ..arguments import whole
+from ..checks import whole
 from .base import AbstractOracle, check_vector, forbidden
 
 # Up to this many outputs the merge of two sorted lists is unrolled at compile time (K^2 vector operations, compiled in

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..types import Scalar, number
+from ..checks import number
+from ..types import Scalar
 
 if TYPE_CHECKING:
     Vector = Array

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..types import Scalar, is_concrete, number
+from ..checks import number
+from ..types import Scalar, is_concrete
 from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
 from .smoothing import Smoothed
 

@@ -5,7 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..types import Scalar, number
+from ..checks import number
+from ..types import Scalar
 from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
 
 

@@ -13,9 +13,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..arguments import whole
+from ..checks import number, whole
 from ..oracles.base import AbstractOracle, check_oracle
-from ..types import Scalar, number
+from ..types import Scalar
 from .base import AbstractOuter, Vector
 
 

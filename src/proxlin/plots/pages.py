@@ -26,7 +26,7 @@ def render(template: str, **values: object) -> str:
     Of scripts, a browser runs only the one that has this hash: nothing in the values can be one.
     """
     jinja2, Markup = require("jinja2", "experiments"), require("markupsafe", "experiments").Markup
-    folder = files("proxlin").joinpath("templates")
+    folder = files("proxlin").joinpath("plots/templates")
     text = lambda name: folder.joinpath(name).read_text(encoding="utf-8")
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(text),

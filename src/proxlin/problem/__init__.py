@@ -8,5 +8,15 @@ from .base import AbstractProblem, Prices, check_maps, check_problem
 from .loss_of_mean import LossOfMean
 from .mean_of_losses import MeanOfLosses
 from .quadratic import Quadratic
+from .rows import shard
 
-__all__ = ["AbstractProblem", "LossOfMean", "MeanOfLosses", "Prices", "Quadratic", "check_maps", "check_problem"]
+__all__ = [
+    "AbstractProblem",
+    "LossOfMean",
+    "MeanOfLosses",
+    "Prices",
+    "Quadratic",
+    "check_maps",
+    "check_problem",
+    "shard",
+]

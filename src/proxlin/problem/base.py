@@ -12,16 +12,24 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from .. import chunks
-from ..arguments import described
-from ..checks import check_batch, check_like, check_parameters, checked_data, checked_weights, with_jax_arrays
+from ..checks import (
+    check_batch,
+    check_like,
+    check_parameters,
+    checked_data,
+    checked_weights,
+    described,
+    number,
+    with_jax_arrays,
+)
 from ..compiled import call, shapes_of
 from ..cost import Cost
 from ..inners import Bound, Linearized, as_inner, check_function
 from ..outers import AbstractOuter
-from ..sharding import Split, split_of
-from ..types import Index, Params, Scalar, as_dtype, dtype_of, is_concrete, number, parameters
+from ..types import Index, Params, Scalar, as_dtype, dtype_of, is_concrete, parameters
+from . import rows
 from .quadratic import Quadratic
+from .rows import Split, split_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,8 +239,8 @@ class AbstractProblem(eqx.Module):
         return len(self) if self.split is None else len(self) // self.split.parts
 
     def _chunk(self, w: Params, cached: bool = False) -> int:
-        budget = min(chunks.BUDGET, chunks.CACHE) if cached else None
-        return chunks.chunk_size(lambda row: self._phi(w, row), self._rows(), self._here(), budget)
+        budget = min(rows.BUDGET, rows.CACHE) if cached else None
+        return rows.chunk_size(lambda row: self._phi(w, row), self._rows(), self._here(), budget)
 
     def _evaluated(self, chunk: int) -> int:
         """The samples that a pass evaluates: the last chunk overlaps the one before."""

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ..chunks import chunk_size, fold_rows, map_rows
 from ..cost import Cost
 from ..outers import AbstractOuter
 from ..types import Params, dtype_of, is_parameter
 from .base import AbstractProblem, Prices, construct, ravel_rows
+from .rows import chunk_size, fold_rows, map_rows
 
 
 class MeanOfLosses(AbstractProblem):

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..arguments import check_seed, described, one_number
-from ..checks import check_parameters
+from ..checks import check_parameters, check_seed, described, one_number
 from ..compiled import Calls, of_shapes, shapes_of
 from ..cost import Cost
 from ..problem import AbstractProblem, check_problem

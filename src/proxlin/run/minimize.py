@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..arguments import check_seed, described, flag, one_number, real, whole
-from ..checks import check_parameters
+from ..checks import check_parameters, check_seed, described, flag, one_number, real, whole
 from ..compiled import Calls, of_shapes, shapes_of
-from ..cost import Cost
+from ..cost import Cost, Status
 from ..problem import AbstractProblem, check_problem
-from ..results import Status
 from ..solvers.auto import choose
 from ..solvers.base import AbstractSolver, Info, check_solver, scan_steps
 from ..types import Key, Params, dtype_of, is_parameter

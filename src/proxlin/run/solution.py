@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arguments import described
-from ..cost import Cost
+from ..checks import described
+from ..cost import Cost, Status
 from ..files.npz import read_arrays, write_arrays
 from ..files.writing import write_file
-from ..results import Status
 from ..types import Params, with_arrays
 
 FORMAT = 1

@@ -26,13 +26,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ..cost import Status
+from ..data.metrics import outputs
 from ..data.sequences import ChainScores, encoded
 from ..inners import augmented_scores
-from ..metrics import outputs
 from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
 from ..problem import AbstractProblem, MeanOfLosses
-from ..results import Status
 from ..run import minimize
 from ..solvers import AbstractSolver
 from ..tables.standardize import units_of

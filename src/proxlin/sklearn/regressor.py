@@ -18,11 +18,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from ..cost import Status
 from ..inners import residual
 from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
 from ..problem import MeanOfLosses
-from ..results import Status
 from ..run import Solution, minimize
 from ..solvers import AbstractSolver
 from ..subproblem import solve_subproblem

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..arguments import described
+from ..checks import described
 from ..cost import Cost
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem

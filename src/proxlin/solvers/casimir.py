@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..arguments import flag, one_of
+from ..checks import flag, one_of
 from ..cost import Cost
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from ..arguments import one_of, whole
+from ..checks import one_of, whole
 from ..cost import Cost
 from ..inners import Linearized
 from ..outers import AbstractProximable

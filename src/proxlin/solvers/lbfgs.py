@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from ..arguments import whole
+from ..checks import number, whole
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
-from ..types import Params, number
+from ..types import Params
 from .base import AbstractSolver, Info, stationarity
 
 RECORD = 10  # steps between two records: a step is little more than a gradient

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..arguments import flag, whole
+from ..checks import flag, whole
 from ..cost import Cost
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule

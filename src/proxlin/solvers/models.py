@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..checks import number
 from ..cost import Cost
 from ..problem import AbstractProblem
 from ..subproblem.solve import Subsolver
-from ..types import Params, number
+from ..types import Params
 
 
 class AbstractModel(eqx.Module):

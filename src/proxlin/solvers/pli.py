@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..arguments import one_of, whole
+from ..checks import number, one_of, whole
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
 from ..subproblem.block_dual import BlockDual
-from ..types import Key, Params, dtype_of, number
+from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info, stationarity
 from .casimir import CasimirSVRG
 

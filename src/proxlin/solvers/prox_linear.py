@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..arguments import flag
+from ..checks import flag, number
 from ..cost import Cost
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..subproblem.solve import Subsolver
-from ..types import Params, dtype_of, number
+from ..types import Params, dtype_of
 from . import curvature as newton
 from .base import AbstractSolver, Info, State, stationarity
 from .damping import TRIES, Accepted, Damping, Trial, accepted, plain

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from ..arguments import flag
+from ..checks import flag, number
 from ..cost import Cost
 from ..inners import Linearized
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
-from ..types import Key, Params, dtype_of, number, parameters
+from ..types import Key, Params, dtype_of, parameters
 from .base import AbstractSolver, Info, State
 
 

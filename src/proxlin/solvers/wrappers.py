@@ -10,8 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ..arguments import described
-from ..checks import check_parameters
+from ..checks import check_parameters, described
 from ..cost import Cost
 from ..inners import ScaledInput
 from ..outers import AbstractOuter

@@ -12,14 +12,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from ..checks import check_parameters
+from ..checks import check_parameters, number
 from ..compiled import compiled
-from ..cost import Cost
+from ..cost import Cost, Status
 from ..outers import L2, AbstractBox, AbstractProximable, AbstractSupport, LInf, Max, Origin
 from ..outers.sets import AbstractCone, Ball, Box, CrossPolytope, Simplex, Space, norms
 from ..problem import AbstractProblem, Quadratic, check_problem
-from ..results import Status
-from ..types import Params, dtype_of, is_parameter, number, parameters
+from ..types import Params, dtype_of, is_parameter, parameters
 from . import dual
 from .pivoting import FEW
 

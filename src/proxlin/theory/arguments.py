@@ -2,7 +2,7 @@
 
 import math
 
-from ..arguments import real, whole
+from ..checks import real, whole
 from ..types import Scalar
 
 

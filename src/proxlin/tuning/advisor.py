@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from ..arguments import check_seed, described, real, whole
-from ..checks import check_parameters
+from ..checks import check_parameters, check_seed, described, real, whole
 from ..inners import check_function
 from ..outers import L2
 from ..problem import AbstractProblem, MeanOfLosses

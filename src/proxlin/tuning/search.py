@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..arguments import MOST, described, flag, real, whole
+from ..checks import MOST, described, flag, real, whole
 
 Setting = dict[str, float | int | str]
 Point = tuple[int, ...]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arguments import described, real, whole
+from ..checks import described, real, whole
 from ..inners import check_function
 from ..problem import AbstractProblem, check_problem
 from ..run import Followed, follow

@@ -20,7 +20,7 @@ LARGEST = 1_000_000  # whole number in a config: they are sizes and counts
 
 def shipped(name: str) -> dict[str, dict[str, object]]:
     """The profiles of a config that comes with the package."""
-    return profiles(files("proxlin").joinpath(f"configs/{name}.toml").read_bytes(), f"configs/{name}.toml")
+    return profiles(files("proxlin").joinpath(f"experiments/configs/{name}.toml").read_bytes(), f"configs/{name}.toml")
 
 
 def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:

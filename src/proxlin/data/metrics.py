@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
-from .chunks import chunk_size, map_rows
-from .compiled import compiled
-from .inners import as_inner
-from .oracles import AbstractOracle, MonotonePaths
-from .outers.structured import SimplexSmoothing
-from .problem import AbstractProblem
-from .types import Params
+from ..compiled import compiled
+from ..inners import as_inner
+from ..oracles import AbstractOracle, MonotonePaths
+from ..outers.structured import SimplexSmoothing
+from ..problem import AbstractProblem
+from ..problem.rows import chunk_size, map_rows
+from ..types import Params
 
 CACHE = 4 * 2**20  # bytes of a chunk of `outputs`, which then stays in the cache: 3 to 5 times as fast on maps
 TIE = 1e-9  # scores this close, relative to the largest reward of the map, are one score: sums round differently
