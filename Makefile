@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/python -m
 PIP    := $(RUN) pip --disable-pip-version-check --quiet
 EXTRAS := cli,experiments,cluster,sklearn,dev
 OUT    ?= results/
-FIGURES := .hard
+FIGURES := .slow
 OTHERS := SSE4_2 AVX2
 
 SETUP := $(VENV)/.stamp-setup
@@ -14,12 +14,12 @@ HALF  := $(VENV)/.half-made
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup test lint type docs bench hard reproduce lock clean
+.PHONY: help setup test lint type docs bench slow reproduce lock clean
 
 help:
 	@echo "make reproduce   run the paper's experiments (quick profile) and write $(OUT)report.html"
 	@echo "make test        lint, types, tests and docstring examples"
-	@echo "make setup lint type docs bench hard lock clean: the parts"
+	@echo "make setup lint type docs bench slow lock clean: the parts"
 
 setup: $(SETUP)
 
@@ -46,7 +46,7 @@ test: $(SETUP)
 	$(RUN) pyright || status=1; \
 	for isa in $(OTHERS); do \
 	    echo "The sensitive tests as on a processor with $$isa:"; \
-	    XLA_FLAGS=--xla_cpu_max_isa=$$isa $(RUN) pytest -q -m "processor and not hard" tests/laws tests/reference || status=1; \
+	    XLA_FLAGS=--xla_cpu_max_isa=$$isa $(RUN) pytest -q -m "processor and not slow" tests/solvers tests/subproblem || status=1; \
 	done; \
 	$(RUN) pytest || status=1; \
 	exit $$status
@@ -65,9 +65,9 @@ docs: $(SETUP)
 	@echo "The documentation is site/index.html"
 
 # What the tests measured is in $(FIGURES), a line of JSON each; docs/reliability.md quotes it.
-hard: $(SETUP)
+slow: $(SETUP)
 	@rm -rf $(FIGURES)
-	PROXLIN_FIGURES=$(FIGURES) $(RUN) pytest -m hard
+	PROXLIN_FIGURES=$(FIGURES) $(RUN) pytest -m slow
 	@cat $(FIGURES)/*.json
 
 bench: $(BENCH)

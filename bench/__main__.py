@@ -1,12 +1,11 @@
 """Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE]`.
 
-A benchmark is a module in this folder with a function `main(argv) -> int`. Each runs in a process of its own, so that
-one's JAX settings and memory do not touch the next, and leaves its rows as JSON after each of them; the suite puts them
-together in one table of ratios (peer's time) / (our time). What ran before a Ctrl-C is kept.
+A benchmark is a module of suite/ or studies/ with a function `main(argv) -> int`. Each runs in a process of its own,
+so that one's JAX settings and memory do not touch the next, and leaves its rows as JSON after each of them. The suite
+puts them together in one table of ratios (peer's time) / (our time). What ran before a Ctrl-C is kept.
 """
 
 import argparse
-import ast
 import json
 import os
 import platform
@@ -43,14 +42,14 @@ PEERS = (
 CALL = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-from bench.{name} import main
+from {module} import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
 def names() -> list[str]:
-    """The suite, then the other modules of this folder that define `main`, found without importing them."""
-    return [*SUITE, *sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in SUITE and _runs(path))]
+    """Return the names of the suite, then those of the studies."""
+    return [*SUITE, *sorted(path.stem for path in (FOLDER / "studies").glob("[a-z]*.py"))]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -138,7 +137,8 @@ def _part(name: str) -> dict[str, Any]:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    command = [sys.executable, "-c", CALL.format(name=name), *argv]
+    folder = "suite" if name in SUITE else "studies"
+    command = [sys.executable, "-c", CALL.format(name=name, module=f"bench.{folder}.{name}"), *argv]
     return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
 
 
@@ -175,11 +175,6 @@ def _listing() -> str:
     rest = [f"  {name}" for name in names() if name not in SUITE]
     studies = "Studies, each for a page of its own and longer than the suite allows (--only NAME):"
     return "\n".join(["The suite (python -m bench):", *suite, studies, *rest])
-
-
-def _runs(path: Path) -> bool:
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in body)
 
 
 def _refuse(sentence: str) -> int:

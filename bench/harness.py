@@ -175,7 +175,7 @@ def run_as_command(
 ) -> int:
     """The command line of a benchmark: --json FILE, --repeats N and its own options; `rows` yields what it measured."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m bench.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"python -m bench.suite.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there too")
     parser.add_argument("--repeats", type=int, default=repeats, help=f"rounds ({repeats})")

@@ -51,7 +51,9 @@ def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     for name, part in report["benchmarks"].items():
         lines = [HEAD, ("---",) * len(HEAD), *(map(cells, part["rows"]))]
         rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-        parts.append(f"### {titles.get(name, name)}\n\n`python -m bench.{name}`, {part['seconds']:.0f} s\n\n{rows}")
+        parts.append(
+            f"### {titles.get(name, name)}\n\n`python -m bench.suite.{name}`, {part['seconds']:.0f} s\n\n{rows}"
+        )
     return "\n\n".join(parts)
 
 

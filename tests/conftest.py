@@ -1,13 +1,22 @@
-"""Fixtures for what a machine may lack: real data that cannot ship with the tests, a browser, an optional package.
+"""What every test may ask for: data or a browser that a machine may lack, and a place for the figures of slow tests.
 
-A test that needs it is skipped with a reason that names it and where to get it, or fails if PROXLIN_STRICT is set.
+A test that needs what is not there is skipped with a reason that names it and where to get it, or fails if
+PROXLIN_STRICT is set.
 """
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import neither the shared code as if it were tests, nor for `make test` what is slow as a whole."""
+    slow = collection_path.name.endswith("_slow.py") and config.getoption("-m") == "not slow"
+    return True if slow or collection_path.name == "support" else None
 
 
 def missing(reason: str) -> NoReturn:
@@ -50,3 +59,19 @@ def require():
             missing(reason)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def figures() -> Callable[..., None]:
+    """`figures(name, **numbers)` prints what a slow test measured, for docs/reliability.md.
+
+    If PROXLIN_FIGURES names a folder, as in `make slow`, they are kept there as NAME.json.
+    """
+
+    def keep(name: str, **numbers: object) -> None:
+        print(name, json.dumps(numbers))
+        if folder := os.environ.get("PROXLIN_FIGURES"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            (Path(folder) / f"{name}.json").write_text(json.dumps({name: numbers}) + "\n")
+
+    return keep

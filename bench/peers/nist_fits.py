@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
-
-from .nist_problems import MODELS, Regression
+from bench.suite.nist_problems import MODELS, Regression
 
 EVALUATIONS, WALL = 2000, 5.0  # seconds
 ROUND_OFF = 1e-15  # ftol, xtol and gtol of MINPACK and trf

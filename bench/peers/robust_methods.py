@@ -1,4 +1,4 @@
-"""The fits of bench/robust.py, and every method on them as run(w, count, see=None).
+"""The fits of bench/suite/robust.py, and every method on them as run(w, count, see=None).
 
 A run gives the point `count` iterations from w; see(t, point), if given, is told of each and may raise `Stop`.
 """

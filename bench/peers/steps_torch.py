@@ -1,4 +1,4 @@
-"""The steps of `bench.steps` as a PyTorch user writes them, eager and compiled."""
+"""The steps of `bench.suite.steps` as a PyTorch user writes them, eager and compiled."""
 
 from collections.abc import Callable
 from typing import Any

@@ -24,7 +24,7 @@ from typing import Any
 from proxlin.experiments.engine.workers import Local, prepare
 from proxlin.files.writing import write_file
 
-CELLS = Path(__file__).parents[1] / "docs" / "gallery" / "advisor" / "cells.csv"
+CELLS = Path(__file__).parents[2] / "docs" / "gallery" / "advisor" / "cells.csv"
 PASSES, SETTINGS, SEEDS, TIE = 100.0, 24, 5, 0.01  # of the tuned runs; a cell within TIE or its seeds is a tie
 VALIDATION, TEST = 500, 2048
 DRAW = 50  # the draw that the advisor sees; the tuned runs see 0 to 4
@@ -169,7 +169,10 @@ def case_of(cell: Cell, method: str, setting: dict[str, Any], seed: int) -> Any:
 
     settings = {"cell": asdict(cell), "method": method, "setting": setting, "seed": seed}
     return Case(
-        "bench.advisor:train", settings, 0.2, f"{method} {cell.family} {cell.activation} {cell.n} {cell.outputs}"
+        "bench.studies.advisor:train",
+        settings,
+        0.2,
+        f"{method} {cell.family} {cell.activation} {cell.n} {cell.outputs}",
     )
 
 
@@ -210,7 +213,9 @@ def answers(
     group = "{family} {activation} {n} {outputs}".format_map
     more = ({} if draw == DRAW else {"draw": draw}) | ({} if folds == 5 else {"folds": folds})
     cases = [
-        Case("bench.advisor:answer", {"cell": row["cell"], "settings": settings} | more, 30.0, group(row["cell"]))
+        Case(
+            "bench.studies.advisor:answer", {"cell": row["cell"], "settings": settings} | more, 30.0, group(row["cell"])
+        )
         for row in found
     ]
     return [row | result for row, result in zip(found, sweep(cases), strict=True)]
@@ -275,7 +280,7 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.advisor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.advisor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--choose", action="store_true")

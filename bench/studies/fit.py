@@ -155,7 +155,7 @@ def show(errors: dict[tuple[str, str], dict[int, float]], tables: Sequence[str])
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.fit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.fit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES), metavar="NAME")
     parser.add_argument("--splits", type=int, default=10)
@@ -176,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
         for table in arguments.tables:
             for name in arguments.methods:
                 given = [{"table": table, "method": name, "seed": seed} for seed in seeds]
-                cases = [Case("bench.fit:run", each, 5.0, f"{table} {name}") for each in given]
+                cases = [Case("bench.studies.fit:run", each, 5.0, f"{table} {name}") for each in given]
                 for each, result in zip(given, sweep(cases), strict=True):
                     errors.setdefault((table, name), {})[each["seed"]] = result["error"]
                 found = list(errors[table, name].values())

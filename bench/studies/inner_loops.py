@@ -3,7 +3,7 @@
 F after a budget of effective passes, the best of each loop's grid, on robust regressions: networks of two widths, two
 levels of noise (a tenth of the targets far off), L2 and L1, several seeds; n = 100, float32.
 
-    python -m bench.inner_loops --passes 50 --seeds 2 --json table.json
+    python -m bench.studies.inner_loops --passes 50 --seeds 2 --json table.json
 """
 
 import argparse
@@ -59,7 +59,7 @@ def compare(width: int, noise: float, outer: str, seed: int, passes: float) -> d
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bench.inner_loops", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.studies.inner_loops", description=__doc__)
     parser.add_argument("--passes", type=float, default=50.0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--json", metavar="FILE")

@@ -19,7 +19,7 @@ from proxlin.subproblem.solve import Subsolver
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bench.memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.studies.memory", description=__doc__)
     parser.add_argument("--tol", type=float, default=1e-3, help="relative gap of the step")
     parser.add_argument("--double", action="store_true", help="float64 in place of float32")
     parser.add_argument("--json", metavar="FILE")

@@ -104,7 +104,7 @@ def case_row(repeats: int) -> dict:
 CHILD = """
 import os, time
 os.environ.update({"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1", "JAX_ENABLE_X64": "1"})
-from bench.sweep import CASE
+from bench.studies.sweep import CASE
 from proxlin.experiments.students import train
 train(CASE)  # compiles
 start = time.perf_counter()
@@ -155,7 +155,7 @@ def workers_row(minutes: float) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.sweep", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.sweep", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--minutes", type=float, default=0.0, help="length of the sweep on one worker; 0 leaves it out")

@@ -228,7 +228,9 @@ def _show(found: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.traffic", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.studies.traffic",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="forced host devices (1 2 4)")
     parser.add_argument("--only", metavar="TEXT", default="", help="cases whose name holds it")
@@ -239,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in cases():
         for devices in arguments.devices if arguments.only in name else ():
             flags = f"{FORCED}{devices}{'' if arguments.repeats else QUICK}"
-            row = apart("bench.traffic:measure", name, arguments.repeats, start=180.0, env={"XLA_FLAGS": flags})
+            row = apart("bench.studies.traffic:measure", name, arguments.repeats, start=180.0, env={"XLA_FLAGS": flags})
             kept.append(row or {"case": name, "devices": devices, "traffic": None})
             print("\n".join(lines(row)) if row else f"{name}: over 300 s", flush=True)
             if arguments.json:

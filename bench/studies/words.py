@@ -1,6 +1,6 @@
 """Reading handwritten words: ours against a chain CRF of CRFsuite, on the same folds of the same words.
 
-    python -m bench --only words            python -m bench.words --direction nine --folds 2
+    python -m bench --only words            python -m bench.studies.words --direction nine --folds 2
 
     letters    linear score of a letter, no pairs                   network    a hidden layer in the place of linear
     chain      linear score and pairs, within a point of CRFsuite or better, and clearly better than letters
@@ -136,7 +136,7 @@ def targets(direction: str, errors: dict[str, np.ndarray]) -> list[dict]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.words", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.words", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--direction", choices=tuple(PASSES), help="train on one fold or on nine; both if not given")
     parser.add_argument("--folds", type=int, default=3)

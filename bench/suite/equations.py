@@ -28,10 +28,9 @@ import numpy as np
 from scipy import optimize
 
 import proxlin as px
+from bench.harness import CAP, Row, apart, count, judged, race, run_as_command, seconds
 from proxlin.data.classification import load
 from proxlin.data.equations import equations
-
-from .harness import CAP, Row, apart, count, judged, race, run_as_command, seconds
 
 KAPPA, VALUE, JACOBIAN, EPOCHS = 1.0, 512, 256, 100
 E = np.e
@@ -135,7 +134,7 @@ def twin(yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool
 
 def stochastic(repeats: int) -> list[Row]:
     """In a process of its own: XLA reads the number of threads once."""
-    return apart("bench.equations:steps_in_one_thread", repeats, cap=400, env={"NPROC": "1"})
+    return apart("bench.suite.equations:steps_in_one_thread", repeats, cap=400, env={"NPROC": "1"})
 
 
 def steps_in_one_thread(repeats: int) -> list[Row]:

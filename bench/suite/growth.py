@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in bench/subproblem.py
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in bench/suite/subproblem.py
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def compared(case: str, sizes: Sequence[int], mine: Sequence[float], theirs: Map
 
 def subproblem(n: int, k: int, d: int) -> tuple[Run, Mapping[str, Run | None]]:
     """kappa = 1e-3, singular values 1/j, a gap of 1e-9."""
-    from bench import subproblem as table
+    from bench.suite import subproblem as table
 
     table.K = k
     A, b = table.make(n, d, 1)
@@ -137,7 +137,7 @@ def sgd_step(width: int) -> tuple[Run, Mapping[str, Run | None]]:
     import jax.numpy as jnp
 
     import proxlin as px
-    from bench.steps import HAND, STEP, N, by_hand
+    from bench.suite.steps import HAND, STEP, N, by_hand
 
     w, x, y, problem = network(width, N)
     hand, order = jax.jit(by_hand), jnp.asarray(np.random.default_rng(1).integers(0, N, N), jnp.int32)
@@ -149,7 +149,7 @@ def pli_step(width: int) -> tuple[Run, Mapping[str, Run | None]]:
     import jax
     import jax.numpy as jnp
 
-    from bench.steps import HAND, N, pli, pli_by_hand
+    from bench.suite.steps import HAND, N, pli, pli_by_hand
 
     w, x, y, problem = network(width, N)
     ours, hand, order = jax.jit(pli), jax.jit(pli_by_hand), jnp.asarray(np.random.default_rng(1).integers(0, N, N))
@@ -162,7 +162,7 @@ def full_pass(n: int) -> tuple[Run, Mapping[str, Run | None]]:
     import jax
     import jax.numpy as jnp
 
-    from bench.steps import HAND, loss
+    from bench.suite.steps import HAND, loss
 
     w, x, y, problem = network(256, n)
     ours = eqx.filter_jit(lambda problem, w: problem.value_and_subgradient(w))
@@ -178,7 +178,7 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
     import jax.numpy as jnp
 
     import proxlin as px
-    from bench.steps import N, loss
+    from bench.suite.steps import N, loss
     from proxlin.solvers import scan_steps
 
     w, x, y, problem = network(64, N)
@@ -219,7 +219,7 @@ def paths(side: int, count: int, peer: str = "numba loop") -> tuple[Run, Mapping
     import jax
     import jax.numpy as jnp
 
-    from bench import oracles
+    from bench.suite import oracles
     from proxlin.oracles import MonotonePaths
 
     oracle = MonotonePaths(side, side)
@@ -282,7 +282,7 @@ def resident(name: str) -> float:
 
 def memory(_: int) -> Iterator[Row]:
     sizes, peer = (250, 500, 1000, 2000), "scipy least_squares"
-    found = {kind: [harness.apart("bench.growth:peak", kind, n) for n in sizes] for kind in ("pli", "scipy")}
+    found = {kind: [harness.apart("bench.suite.growth:peak", kind, n) for n in sizes] for kind in ("pli", "scipy")}
     case = "memory of a Gauss-Newton step, d 4810, n"
     if any(value is None for each in found.values() for value in each):
         yield harness.missing(case, peer) | {"note": "a process took too long"}

@@ -5,7 +5,7 @@
     l1, huber  the same models with L1 and with Huber (delta 1.345 certified standard deviations): who ends lower,
                against DNLP + IPOPT of cvxpy
 
-The files are those of tests/data/nist. At most 2000 evaluations and 5 s for a fit; tolerances at round-off (1e-15;
+The files are those of tests/bench/nist. At most 2000 evaluations and 5 s for a fit; tolerances at round-off (1e-15;
 optimistix rtol 1e-10; ours has none). Digits are the log relative error of the worst parameter; parameters with the
 same curve are the same. The time of a fit is that of the whole call, compiled before; ratios are medians and
 quartiles over the fits that both solved.
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from .harness import Row, count, installed, missing, run_as_command
-from .nist_fits import (
+from bench.harness import Row, count, installed, missing, run_as_command
+from bench.peers.nist_fits import (
     Fit,
     Solve,
     attempted,
@@ -32,7 +32,7 @@ from .nist_fits import (
     robust_fit,
     scipy_fit,
 )
-from .nist_problems import MODELS, Regression, digits, read_all
+from bench.suite.nist_problems import MODELS, Regression, digits, read_all
 
 DIGITS = 6.0
 ENOUGH = 0.5  # seconds: a fit is repeated until then, or as often as was asked

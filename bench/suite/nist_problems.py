@@ -32,7 +32,7 @@ class Regression:
         return MODELS[self.name](m, b, *x)
 
 
-FOLDER = Path(__file__).parents[1] / "tests" / "data" / "nist"
+FOLDER = Path(__file__).parents[2] / "tests" / "bench" / "nist"
 
 
 def read(path: Path) -> Regression:

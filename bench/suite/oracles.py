@@ -20,10 +20,9 @@ import numba
 import numpy as np
 
 import proxlin as px
+from bench.harness import Row, Run, installed, judged, race, run_as_command, seconds
 from proxlin.data.maps import TileRewards, terrain_maps
 from proxlin.oracles import Chains, MonotonePaths
-
-from .harness import Row, Run, installed, judged, race, run_as_command, seconds
 
 BATCH, COUNT = 64, 10
 CALLS = 10  # of ours in a round against a peer, which takes 1000 times as long and leaves the caches cold

@@ -29,7 +29,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # factors of these sizes are
 import numpy as np
 
 from bench import harness
-from bench.robust_methods import DENSE, OURS, PEERS, SIZES, Run, Stop, Task
+from bench.peers.robust_methods import DENSE, OURS, PEERS, SIZES, Run, Stop, Task
 
 NEAR = 1.01  # the goal: this times the least value
 SECONDS = {"small": 1.0, "middle": 4.0, "large": 6.0}  # what a method gets from one start

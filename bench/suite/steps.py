@@ -20,10 +20,9 @@ import numpy as np
 import optax
 
 import proxlin as px
+from bench.harness import Row, Run, installed, judged, missing, race, run_as_command, seconds
 from proxlin.networks import MLP
 from proxlin.solvers.svrg import svrg_epoch
-
-from .harness import Row, Run, installed, judged, missing, race, run_as_command, seconds
 
 N, EPOCHS = 1000, 5
 SHORT = 200  # steps of a Python loop, which takes up to a thousand times as long; its mean gradient is off the clock
@@ -193,7 +192,7 @@ def torch_walks(kind: str, case: str, *data: Any) -> tuple[dict[str, Walk | None
     """Eager and compiled, None where torch is not installed; and a row for what torch does not compile."""
     if not installed("torch"):
         return {"torch eager": None, "torch compiled": None}, []
-    from .steps_torch import WALKS
+    from bench.peers.steps_torch import WALKS
 
     walk = partial(WALKS[kind], *data, step=STEP, nu=NU, kappa=KAPPA)
     eager, fast = walk(compiled=False), walk(compiled=True)

@@ -6,8 +6,8 @@ Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram
 time includes building its problem, and its value has to be within 1e-8 of ours. Each peer run is a process of its own,
 so that the cap of 120 s is real.
 
-    python -m bench.subproblem                              as in the suite: all rows, all peers
-    python -m bench.subproblem --rows 7 --peers cvxpy       these alone
+    python -m bench.suite.subproblem                              as in the suite: all rows, all peers
+    python -m bench.suite.subproblem --rows 7 --peers cvxpy       these alone
 """
 
 import argparse
@@ -27,7 +27,7 @@ for _name, _value in OURS.items():
 
 import numpy as np  # noqa: E402
 
-from .harness import CAP, Row, apart, installed, judged, race, run_as_command, seconds  # noqa: E402
+from bench.harness import CAP, Row, apart, installed, judged, race, run_as_command, seconds  # noqa: E402
 
 ROWS = (
     (256, 2000, 1e-1, 0),
@@ -197,7 +197,7 @@ class Contest:
         notes: dict[str, str] = {}
 
         def peer(name: str, folder: str) -> float | None:
-            found = apart("bench.subproblem:worker", name, folder, self.kappa, start=START, env=PEERS)
+            found = apart("bench.suite.subproblem:worker", name, folder, self.kappa, start=START, env=PEERS)
             if found is None or found[0] > CAP:
                 return float("inf")
             off = found[1] - self.value

@@ -1,9 +1,11 @@
-"""The reader and the models of bench/nist_problems.py: the certified parameters give the certified sum of squares."""
+"""The problems of NIST as the suite reads them: certified parameters give the certified sum of squares."""
 
 import numpy as np
 import pytest
 
-from bench.nist_problems import FOLDER, MODELS, digits, read, same_curve
+from bench.suite.nist_problems import FOLDER, MODELS, digits, read, same_curve
+
+pytestmark = pytest.mark.reference
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,7 @@ import pytest
 from bench import __main__ as suite
 from bench import harness, table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def fake(*times):

@@ -1,19 +1,11 @@
 """The command line as a person meets it: a process with arguments, an exit code and two streams."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-
-
-def _environment(experiments: str) -> dict[str, str]:
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "PROXLIN_EXPERIMENTS": experiments, "COLUMNS": "100"}
-
+from processes import environment
 
 # `python -m proxlin.cli`, where Ctrl-C works: a shell in the background ignores it, and its children inherit that.
 COMMAND = """
@@ -34,9 +26,10 @@ def start():
     ) -> subprocess.Popen:
         """limit: the largest file, in bytes, that the process may write."""
         command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
-        pipe, environment = subprocess.PIPE, _environment(experiments) | {"TOY_LIMIT": str(limit)}
+        pipe = subprocess.PIPE
+        given = environment(PROXLIN_EXPERIMENTS=experiments, COLUMNS="100", TOY_LIMIT=str(limit))
         return subprocess.Popen(
-            command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=start_new_session
+            command, stdout=pipe, stderr=pipe, text=True, env=given, start_new_session=start_new_session
         )
 
     return start

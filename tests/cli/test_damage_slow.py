@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hard.damage import NUMBERS, damaged
-from hard.guard import limited, little_memory
-from hard.readers import READERS, model_files
+from damage import NUMBERS, damaged
+from good_files import READERS, model_files
+from guard import limited, little_memory
 from proxlin.cli import advise as commands_advise
 from proxlin.cli.main import main
 from proxlin.data import cache
@@ -17,7 +17,7 @@ from proxlin.errors import UserError
 from proxlin.experiments import experiments
 from proxlin.tables import fit as fitting
 
-pytestmark = pytest.mark.hard
+pytestmark = pytest.mark.slow
 EACH = 60
 TABLE = b"a,colour,y\n" + b"".join(b"%d.5,%s,%d\n" % (i, (b"red", b"blue")[i % 2], i * i) for i in range(24))
 

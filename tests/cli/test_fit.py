@@ -234,7 +234,7 @@ def test_tables_that_do_not_fit_the_model(fitted, tmp_path, capsys):
     assert "none.npz: there is no such file" in capsys.readouterr().err
 
 
-@pytest.mark.hard  # an exact step takes ten seconds to compile
+@pytest.mark.slow  # an exact step takes ten seconds to compile
 def test_a_linear_model_by_exact_steps_has_an_intercept():
     """Against the exact answer: all but the outlier on one line."""
     x = np.linspace(-1, 1, 12)[:, None]
@@ -345,7 +345,7 @@ def test_the_scale_of_huber_is_that_of_the_residuals(tmp_path):
     assert units.y_scale[0] > 1.5
 
 
-@pytest.mark.hard  # exact steps take ten seconds to compile
+@pytest.mark.slow  # exact steps take ten seconds to compile
 def test_a_linear_huber_fit_is_that_of_rlm():
     *x, y = np.array(STACKLOSS, float)
     x, y = np.transpose(x), y[:, None]

@@ -42,7 +42,7 @@ write_folder(sys.argv[1], {'a': b'new', 'deep/b': stuck})
 }
 CHILD = """
 import os, signal, sys, threading, time
-from proxlin.interrupts import leave_at_signals
+from proxlin.cli.interrupts import leave_at_signals
 for each in (signal.SIGINT, signal.SIGTERM):
     signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
 leave_at_signals()
@@ -134,7 +134,7 @@ def test_a_process_that_was_told_to_ignore_ctrl_c_does():
 
 def test_a_command_that_ends_as_the_signal_comes_is_interrupted_or_done():
     """Never something between the two, such as a sentence and exit code 0."""
-    code = "from proxlin.interrupts import too_late; time.sleep({}); too_late(); print('done', flush=True)"
+    code = "from proxlin.cli.interrupts import too_late; time.sleep({}); too_late(); print('done', flush=True)"
     for wait in (0.04, 0.05, 0.052, 0.06):
         process = child(code.format(wait))
         time.sleep(0.05)
@@ -144,6 +144,6 @@ def test_a_command_that_ends_as_the_signal_comes_is_interrupted_or_done():
 
 
 def test_a_command_that_is_done_is_not_interrupted_any_more():
-    process = child("from proxlin.interrupts import too_late; too_late(); os.write(2, b'now\\n'); time.sleep(0.5)")
+    process = child("from proxlin.cli.interrupts import too_late; too_late(); os.write(2, b'now\\n'); time.sleep(0.5)")
     assert process.stderr.readline() == b"now\n"
     assert interrupted(process, signal.SIGINT, signal.SIGTERM) == (0, b"")

@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.hard
-TOYS = Path(__file__).parents[1] / "cli"
+from processes import environment
+
+pytestmark = pytest.mark.slow
 
 COMMAND = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import proxlin.cli, proxlin.interrupts
-leave_at_signals = proxlin.interrupts.leave_at_signals
-proxlin.interrupts.leave_at_signals = lambda: (leave_at_signals(), os.write(1, b"ready\\n"))
+import proxlin.cli, proxlin.cli.interrupts
+leave_at_signals = proxlin.cli.interrupts.leave_at_signals
+proxlin.cli.interrupts.leave_at_signals = lambda: (leave_at_signals(), os.write(1, b"ready\\n"))
 sys.exit(proxlin.cli.main())
 """
 TRIES = 20
@@ -37,9 +38,7 @@ class Case:
         rng = np.random.default_rng(0)
         rows = [f"{a},{b},{a - 2 * b}\n" for a, b in rng.normal(size=(200, 2))]
         self.table.write_text("a,b,y\n" + "".join(rows))
-        path = os.pathsep.join([str(TOYS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        cache = {"PROXLIN_CACHE": str(work / "cache")}
-        self.environment = {**os.environ, "PYTHONPATH": path, "PROXLIN_EXPERIMENTS": "toy,toy_sweep", **cache}
+        self.environment = environment(PROXLIN_EXPERIMENTS="toy,toy_sweep", PROXLIN_CACHE=str(work / "cache"))
 
     def start(self, *arguments: object) -> subprocess.Popen:
         """Start the command in a group of processes of its own, as a shell does."""

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from hard.guard import limited
-from hard.readers import READERS, RECORD
-from hard.test_fuzz import outcome
+from good_files import READERS, RECORD, outcome
+from guard import limited
 from proxlin.cli.main import main
 from proxlin.data.frames import read_frame
 from proxlin.errors import UserError

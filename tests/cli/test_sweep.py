@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from processes import environment
 from proxlin.errors import UserError
 from proxlin.experiments.engine import workers as engines
 from proxlin.experiments.engine.config import parse, profiles
 
-PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 ASKED = ("reproduce", "chef", "--seed", "1", "--out")
 
 
@@ -47,9 +47,8 @@ def sweep(cli):
 def undisturbed(tmp_path_factory):
     """The tables of a run that nothing disturbed, on one worker."""
     out = tmp_path_factory.mktemp("undisturbed")
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PROXLIN_EXPERIMENTS": "toy_sweep"}
     command = [sys.executable, "-m", "proxlin.cli", *ASKED, str(out), "--workers", "1"]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    subprocess.run(command, env=environment(PROXLIN_EXPERIMENTS="toy_sweep"), check=True, capture_output=True)
     return tables(out)
 
 
@@ -80,7 +79,7 @@ def test_kill_9_of_everything_at_three_moments(start, undisturbed, tmp_path):
     _killed(start, tmp_path, [1, 6, 12], undisturbed)
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_kill_9_of_everything_at_twenty_moments(start, undisturbed, tmp_path):
     rng = random.Random(0)
     for each in range(10):
@@ -131,7 +130,7 @@ def test_a_worker_that_is_stopped_is_replaced(sweep, undisturbed, tmp_path, monk
     assert tables(tmp_path / "out") == undisturbed
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_a_case_that_stops_every_worker_is_named(refused, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_STOP", "1")
     said = refused(*ASKED, tmp_path, "--workers", 1, "--silence", 4, experiments="toy_sweep")
@@ -158,13 +157,12 @@ def cluster(require, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     started = []
 
     def dask(*arguments: str) -> subprocess.Popen:
         command = [sys.executable, "-m", *arguments, "--no-dashboard"]
         null = subprocess.DEVNULL
-        started.append(subprocess.Popen(command, env=environment, stdout=null, stderr=null, cwd=tmp_path))
+        started.append(subprocess.Popen(command, env=environment(), stdout=null, stderr=null, cwd=tmp_path))
         return started[-1]
 
     scheduler = dask("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
@@ -200,7 +198,7 @@ def test_a_scheduler_that_dies_is_one_sentence(start, sweep, undisturbed, cluste
     assert sweep(tmp_path / "out")[0] == 0 and tables(tmp_path / "out") == undisturbed
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["scheduler", "workers"])
 def test_a_cluster_that_is_stopped_is_one_sentence(which, start, cluster, tmp_path):
     disturb = lambda scheduler, workers: stop(*([scheduler] if which == "scheduler" else workers))
@@ -210,13 +208,13 @@ def test_a_cluster_that_is_stopped_is_one_sentence(which, start, cluster, tmp_pa
     assert "every finished case is kept" in err and 2 <= finished(tmp_path / "out") < 16
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_the_cases_of_a_stopped_worker_run_on_another(start, undisturbed, cluster, tmp_path):
     code, err = disturbed(start, cluster, tmp_path / "out", lambda scheduler, workers: stop(workers[0]))
     assert (code, err) == (0, "") and tables(tmp_path / "out") == undisturbed
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_a_stopped_worker_of_our_own_cluster_is_replaced(sweep, require, undisturbed, tmp_path, monkeypatch):
     require(find_spec("distributed"), "distributed is not installed")
     monkeypatch.setenv("TOY_STOP_ONCE", str(tmp_path / "stopped"))

@@ -252,7 +252,7 @@ def test_ijcnn1(data_file, tmp_path, monkeypatch):
     assert np.sum(data.y < 0) == 45_137 and np.sum(data.y > 0) == 4_853
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_the_test_set_and_covtype(data_file, tmp_path, monkeypatch):
     data = real("ijcnn1.t", data_file, tmp_path, monkeypatch)
     assert np.sum(data.y < 0) == 82_989 and np.sum(data.y > 0) == 8_712

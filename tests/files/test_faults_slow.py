@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from test_files import compete, faults
+from writers import compete, faults
 
-pytestmark = pytest.mark.hard
+pytestmark = pytest.mark.slow
 
 SAVER = """
 import sys, time
@@ -29,7 +29,7 @@ print(count)
     "scenario", ["file", "new_file", "folder", "new_folder", "save", "fit", "new_fit", "report", "reproduce"]
 )
 def test_faults_at_every_call(scenario, tmp_path, figures):
-    """tests/faults.py says what the folder may be afterwards; here, which of the outcomes there are."""
+    """tests/support/faults.py says what the folder may be afterwards; here, which of the outcomes there are."""
     found = faults(scenario, tmp_path / "work")
     figures(f"faults-{scenario}", **found)
     assert found["failed, old"] and found["killed, old"] and found["killed, new"]

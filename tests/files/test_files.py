@@ -1,11 +1,9 @@
 """`proxlin.files`: whole files, whatever is in their place and whatever goes wrong."""
 
 import errno
-import json
 import os
 import stat
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,25 +11,11 @@ import pytest
 
 from proxlin.files import writing as files
 from proxlin.files.writing import check_folder, check_writable, write_file, write_folder
-
-HERE = Path(__file__).parent
+from writers import compete, faults, python
 
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def python(code: str, *arguments: object, **options: object) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **options)
-
-
-def faults(scenario: str, work: Path, *kinds: str) -> dict[str, int]:
-    """Run tests/faults.py, in a process without JAX and its threads, as it forks."""
-    path = os.pathsep.join([str(HERE), str(HERE / "cli"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-W", "ignore", str(HERE / "faults.py"), scenario, str(work), *kinds]
-    found = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr[-2000:]
-    return json.loads(found.stdout.splitlines()[-1])
 
 
 def test_bytes_or_a_function_that_writes(tmp_path):
@@ -224,35 +208,6 @@ def test_a_process_that_leaves_takes_its_temporaries_along(tmp_path):
     write_file(tmp_path / "a", b"old")
     assert python(ABANDONED, tmp_path).wait(60) == 0
     assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
-
-
-WRITER = """
-import sys, time
-from proxlin.files import write_file, write_folder
-end, mine, count = time.monotonic() + float(sys.argv[2]), sys.argv[3].encode() * 200_000, 0
-while time.monotonic() < end:
-    write_file(sys.argv[1] + "/file", mine)
-    write_folder(sys.argv[1] + "/out", {name: mine for name in ("a", "deep/b", "c")})
-    count += 1
-print(count)
-"""
-
-
-def compete(folder: Path, seconds: float) -> dict[str, int]:
-    """Let two processes write the same files and read them meanwhile: how often each."""
-    pipe = subprocess.PIPE
-    writers = [python(WRITER, folder, seconds, mine, stdout=pipe, stderr=pipe, text=True) for mine in "xy"]
-    reads = 0
-    while any(writer.poll() is None for writer in writers):
-        for path in (folder / "file", folder / "out/a", folder / "out/deep/b"):
-            if path.exists():
-                content = path.read_bytes()
-                assert content in (b"x" * 200_000, b"y" * 200_000)
-                reads += 1
-    written = [writer.communicate() for writer in writers]
-    assert all(err == "" for _, err in written), written
-    assert len({path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}) == 1  # of one writer
-    return {"writes": sum(int(out) for out, _ in written), "reads": reads}
 
 
 def test_two_writers(tmp_path):

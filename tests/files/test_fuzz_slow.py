@@ -8,30 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hard.damage import damaged
-from hard.guard import forget_peak, limited, little_memory, peak
-from hard.readers import READERS, SVM, Reader
+from damage import damaged
+from good_files import READERS, SVM, Reader, outcome
+from guard import forget_peak, limited, little_memory, peak
 from proxlin.data import libsvm
 from proxlin.errors import UserError
 
-pytestmark = pytest.mark.hard
+pytestmark = pytest.mark.slow
 COUNTS = dict.fromkeys(READERS, 600) | {"model": 1500, "store": 300, "table, CSV": 700}
 
 
 def test_ten_thousand_in_all():
     assert sum(COUNTS.values()) >= 10_000
-
-
-def outcome(reader: Reader, path: Path) -> str:
-    """ "read" or "refused"; any other end of it is an error of the test."""
-    try:
-        with limited():
-            reader.read(path)
-    except reader.errors as error:
-        sentence = str(error)
-        assert sentence.endswith((".", "?")) and len(sentence.splitlines()) == 1, sentence
-        return "refused"
-    return "read"
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import proxlin as px
-from hard.guard import limited
-from hard.readers import READERS, model_files
-from hard.test_fuzz import outcome
+from good_files import READERS, model_files, outcome
+from guard import limited
 from proxlin.cost import Cost, Status
 from proxlin.data import libsvm, sequences
 from proxlin.data.frames import LARGEST, MISSING, read_frame
@@ -33,7 +32,7 @@ from proxlin.tables.columns import encoder_of
 from proxlin.tables.model import load_model
 from proxlin.tables.standardize import units_of
 
-pytestmark = pytest.mark.hard
+pytestmark = pytest.mark.slow
 EXAMPLES = 200
 much = settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -12,6 +12,8 @@ import pytest
 import zoo
 from proxlin.oracles import AbstractOracle, Chains, MonotonePaths
 
+pytestmark = pytest.mark.reference
+
 GRIDS = [MonotonePaths(rows, cols) for rows in range(1, 6) for cols in range(1, 6)]
 CHAINS = [Chains(length, labels) for length in range(1, 6) for labels in range(1, 5)]
 
@@ -88,7 +90,7 @@ def test_top_is_brute_force(oracle):
     check_top(oracle, [1, 2, 3, 10, oracle.count() - 1, oracle.count()])
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", GRIDS + CHAINS, ids=str)
 def test_top_is_brute_force_everywhere(oracle):
     check_top(oracle, [1, 2, 3, 10, oracle.count() - 1, oracle.count(), oracle.count() + 1])

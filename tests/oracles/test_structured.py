@@ -16,6 +16,8 @@ from proxlin.data.metrics import exact_share
 from proxlin.oracles import Chains, MonotonePaths
 from proxlin.outers.structured import EntropyHinge, SimplexSmoothing, StructuredHinge, project_sorted
 
+pytestmark = pytest.mark.reference
+
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 NUS = np.array([1e-3, 0.1, 0.5, 2.0, 10.0])
 ORACLES = [MonotonePaths(4, 4), Chains(3, 3)]

@@ -15,6 +15,8 @@ import proxlin as px
 import zoo
 from proxlin.outers import AbstractSupport, Box, Envelope, Origin, Smoothed
 
+pytestmark = pytest.mark.law
+
 EPS = np.finfo(float).eps
 BLOCK = 64
 every = pytest.mark.parametrize("name", zoo.OUTERS)

@@ -19,7 +19,7 @@ from proxlin.outers import sets as cones
 from proxlin.outers.norms import project_simplex
 from proxlin.outers.structured import project_sorted
 
-pytestmark = pytest.mark.hard
+pytestmark = [pytest.mark.slow, pytest.mark.law]
 EXAMPLES, K = 150, 5
 much = settings(
     max_examples=EXAMPLES,

@@ -7,6 +7,8 @@ import pytest
 
 import proxlin as px
 
+pytestmark = pytest.mark.reference
+
 # name -> (ours, the same function in cvxpy's words)
 PAIRS = {
     "L2": (px.L2(), cp.norm2),

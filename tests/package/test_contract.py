@@ -1,6 +1,7 @@
 """The public contract on problems, outer functions and schedules, as written; needs nothing but the package.
 
-`python tests/test_contract.py` runs it against whatever proxlin is installed (a wheel in an empty environment, say).
+`python tests/package/test_contract.py` runs it against whatever proxlin is installed, such as a wheel in an empty
+environment.
 """
 
 import math

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.hard
-TESTS = Path(__file__).parents[1]
+from processes import SUPPORT
+
+pytestmark = pytest.mark.slow
 SOLVE = """
 import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -98,7 +99,7 @@ def test_solutions_are_the_same_bytes(tmp_path, figures):
     """Saved files whole: w, value, state, cost and history, of solvers of every kind."""
 
     def run(place: Path, environment: dict[str, str]) -> dict[str, str]:
-        called(environment | {"NPROC": "1"}, sys.executable, "-c", SOLVE, TESTS, place, *SOLVERS)
+        called(environment | {"NPROC": "1"}, sys.executable, "-c", SOLVE, SUPPORT, place, *SOLVERS)
         return {path.name: digest(path.read_bytes()) for path in place.iterdir()}
 
     one, other = twice(run, tmp_path)
@@ -158,7 +159,7 @@ def test_a_sweep_and_a_figure_are_the_same_bytes(tmp_path, figures):
     """On one and on two workers, with other hash seeds: results by case, payloads, tables and figures."""
 
     def run(place: Path, environment: dict[str, str]) -> dict[str, str]:
-        environment |= {"PYTHONPATH": str(TESTS / "cli"), "PROXLIN_EXPERIMENTS": "toy_sweep"}
+        environment |= {"PYTHONPATH": str(SUPPORT), "PROXLIN_EXPERIMENTS": "toy_sweep"}
         workers = environment["NPROC"]
         for name in ("chef", "fig1"):
             called(

@@ -17,7 +17,7 @@ import pytest
 import proxlin as px
 import zoo
 
-FOLDER = Path(__file__).parents[1] / "bench" / "benchopt"
+FOLDER = Path(__file__).parents[2] / "bench" / "benchopt"
 
 
 def plain_dict():

@@ -12,7 +12,7 @@ import pytest
 
 import proxlin
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxlin"
 
 

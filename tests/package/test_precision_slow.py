@@ -14,7 +14,7 @@ import proxlin as px
 import zoo
 from proxlin.types import is_parameter, parameters
 
-pytestmark = pytest.mark.hard
+pytestmark = [pytest.mark.slow, pytest.mark.law]
 EPS = float(np.finfo(np.float32).eps)
 PROBLEMS = [name for name in zoo.PROBLEMS if name not in ("linen_l2", "nnx_linf")]  # their layers state float64
 

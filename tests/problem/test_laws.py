@@ -16,6 +16,8 @@ import zoo
 from counting import Calls, Counter, count_calls
 from proxlin.types import is_parameter, parameters
 
+pytestmark = pytest.mark.law
+
 every = pytest.mark.parametrize("name", zoo.PROBLEMS)
 both = pytest.mark.parametrize("kind", [px.MeanOfLosses, px.LossOfMean])
 

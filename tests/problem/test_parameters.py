@@ -12,6 +12,8 @@ import pytest
 import proxlin as px
 from proxlin.run import follow
 
+pytestmark = pytest.mark.law
+
 X, Y = np.linspace(-1, 1, 12).reshape(6, 2), np.linspace(0, 2, 6)[:, None]
 NUMBERS = {"slope": np.ones(2), "shift": 0.5, "scale": np.float32(2.0), "power": 1, "name": "line", "act": jnp.tanh}
 ARRAYS = NUMBERS | {"slope": jnp.ones(2), "shift": jnp.asarray(0.5), "scale": jnp.asarray(2.0)}

@@ -2,8 +2,8 @@
 
 A process has one number of devices, so each test runs this file as a program in processes of its own:
 
-    python tests/test_sharding.py devices              four forced host devices
-    python tests/test_sharding.py process RANK PORT    one of two processes
+    python tests/problem/test_sharding.py devices              four forced host devices
+    python tests/problem/test_sharding.py process RANK PORT    one of two processes
 
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 N, P, K, B = 48, 5, 3, 8
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
@@ -25,7 +26,7 @@ def start(*arguments: str, devices: int) -> subprocess.Popen:
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1", "NPROC": "1"}
     return subprocess.Popen(
         [sys.executable, __file__, *arguments],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,7 +70,7 @@ def test_what_cannot_be_split_is_a_sentence(four):
     assert four["columns"].startswith("Data is split over devices along its first axis only")
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -154,7 +155,7 @@ def on_devices() -> dict:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     import proxlin as px
-    from bench.traffic import traffic
+    from bench.studies.traffic import traffic
     from proxlin.problem import rows as chunks
 
     w, found = problems(lambda x: x, many=False)
@@ -223,7 +224,7 @@ def on_a_process(rank: int, port: str, folder: str) -> dict:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(ROOT))
     what, *rest = sys.argv[1:]
     answer = on_devices() if what == "devices" else on_a_process(int(rest[0]), rest[1], rest[2])
     print(json.dumps(answer))

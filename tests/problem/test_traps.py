@@ -14,6 +14,8 @@ import proxlin as px
 import zoo
 from counting import Counter, count_calls
 
+pytestmark = pytest.mark.law
+
 Y = np.array([[0.0], [3.0], [5.0]])
 W = jnp.array([1.0])
 

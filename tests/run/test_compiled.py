@@ -132,7 +132,7 @@ def use_subproblem(p):
 
 
 @pytest.mark.parametrize(
-    "use", [use_value, use_minimize, use_tune, pytest.param(use_subproblem, marks=pytest.mark.hard)]
+    "use", [use_value, use_minimize, use_tune, pytest.param(use_subproblem, marks=pytest.mark.slow)]
 )
 def test_functions_are_not_kept_alive(use, cache):
     """Nothing in proxlin, equinox or JAX holds a phi and its closure after its problem is gone."""

@@ -11,7 +11,7 @@ import pytest
 from proxlin import compiled
 
 pytestmark = [
-    pytest.mark.hard,
+    pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc/self/maps, which Linux has"),
 ]
 COUNT = 300

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.hard
+pytestmark = pytest.mark.slow
 STEPS, FIRST, N = 1_000_000, 100_000, 1000
 SLACK = 8  # MiB: what the allocator of malloc may keep or give back between two looks at 300 MiB
 SOAK = """

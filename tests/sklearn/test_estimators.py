@@ -33,14 +33,14 @@ def table(n=40, p=3, k=2):
     return x, y, truth
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
 @pytest.mark.parametrize("estimator", [CompositeRegressor(), StructuredClassifier()], ids=["regressor", "chains"])
 def test_what_scikit_learn_asks(estimator):
     check_estimator(estimator)
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
 @pytest.mark.parametrize(
     "estimator",
@@ -238,7 +238,7 @@ def test_a_network_is_the_same_for_the_same_random_state():
     assert np.max(np.abs(fits[0] - fits[2])) > 1e-6
 
 
-@pytest.mark.parametrize("loss", ["l2", pytest.param("huber", marks=pytest.mark.hard)])
+@pytest.mark.parametrize("loss", ["l2", pytest.param("huber", marks=pytest.mark.slow)])
 def test_partial_fit_goes_on(loss):
     x, y, truth = table(60)
     model = CompositeRegressor(loss)
@@ -312,7 +312,7 @@ def test_neighbours_tell_the_labels(fitted):
     assert all(np.array_equal(one, two) for one, two in zip(again.predict(x), found, strict=True))
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_a_weight_of_two_is_two_sequences(fitted):
     """Also a weight of 0 is none, and a third class that has no weight is no class."""
     x, y = sequences()
@@ -348,7 +348,7 @@ def test_chains_in_pipelines_and_searches():
     assert clone(best).get_params() == best.get_params()
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_a_solver_of_ours_and_a_network_read_chains():
     x, y = sequences()
     settings = {"hidden": 4, "solver": px.sgd(0.05), "passes": 30, "random_state": 0}

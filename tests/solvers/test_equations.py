@@ -18,6 +18,8 @@ from proxlin.subproblem.pivoting import solve_few_bounds
 from proxlin.subproblem.solve import Expansion
 from zoo import WeightedL1, normal
 
+pytestmark = pytest.mark.reference
+
 N, D, K = 30, 5, 4
 X = normal(1, N, D)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -172,11 +174,11 @@ STEPS = {"exact": ExactStep(), "apg": AcceleratedStep(), "apg, tight": Accelerat
 minimize = eqx.filter_jit(lambda step, p, w, kappa, at: step.minimize(p, w, kappa, at)[0])
 
 
-HARD = pytest.mark.hard  # a box as Huber's, and batches as those of another estimator
+SLOW = pytest.mark.slow  # a box as Huber's, and batches as those of another estimator
 
 
 @pytest.mark.parametrize(
-    "outer", [px.Huber(), pytest.param(px.L1(), marks=HARD), px.L2()], ids=lambda f: type(f).__name__
+    "outer", [px.Huber(), pytest.param(px.L1(), marks=SLOW), px.L2()], ids=lambda f: type(f).__name__
 )
 def test_accelerated_dual_gradient_against_the_exact_step(outer):
     for seed in range(3):
@@ -197,7 +199,7 @@ def test_accelerated_dual_gradient_against_the_exact_step(outer):
 
 
 @pytest.mark.processor
-@pytest.mark.parametrize("name", ["Huber", pytest.param("L1", marks=HARD), "L2"])
+@pytest.mark.parametrize("name", ["Huber", pytest.param("L1", marks=SLOW), "L2"])
 def test_prox_linear_steps_against_clarabel(name):
     """20 steps, each subproblem once more by cvxpy: ours is not above Clarabel's, and not below it by more than 1e-8.
 
@@ -280,7 +282,7 @@ def draws(solver, seed, steps):
         ("minibatch", True),
         ("sarah", False),
         ("svrg", False),
-        *(pytest.param(*x, marks=HARD) for x in (("minibatch", False), ("sarah", True), ("svrg", True))),
+        *(pytest.param(*x, marks=SLOW) for x in (("minibatch", False), ("sarah", True), ("svrg", True))),
     ],
 )
 def test_estimators_are_their_naive_twins(estimator, both):
@@ -334,7 +336,7 @@ def test_passes_are_the_contract():
     assert passes(1.0, 6, 4, "svrg")["step"] == both + 6  # the JVPs of the correction
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_affine_problems_and_other_outer_functions():
     """On a problem that is affine already every estimator of one snapshot is exact; f may be proximable only."""
     w = jnp.asarray(START)

@@ -14,14 +14,16 @@ from proxlin.solvers import scan_steps
 from proxlin.types import parameters
 from zoo import PROBLEMS, SOLVERS, normal, vector
 
+pytestmark = pytest.mark.law
+
 EACH = pytest.mark.parametrize("name", SOLVERS)
-# where compiling is all the cost, those whose steps another solver of the zoo takes too are left to `make hard`
+# where compiling is all the cost, those whose steps another solver of the zoo takes too are left to `make slow`
 SAME = ("sgd without replacement", "averaged", "best so far", "pli dual", "gauss_newton", "gauss_newton sarah")
 
 
 def apart(*same):
-    """Every solver, `same` marked hard."""
-    return pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.hard] * (x in same)) for x in SOLVERS])
+    """Every solver, `same` marked slow."""
+    return pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in same)) for x in SOLVERS])
 
 
 def problem_class(name):
@@ -119,7 +121,7 @@ def test_vmap_over_settings_and_seeds(name):
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        pytest.param(name, where, marks=[pytest.mark.hard] * (i > 0))
+        pytest.param(name, where, marks=[pytest.mark.slow] * (i > 0))
         for name, case in SOLVERS.items()
         for i, where in enumerate(case.problems)
     ],
@@ -301,7 +303,7 @@ def test_no_step_of_adaptive_prox_linear_or_pli_increases_F():
         assert np.all(np.diff(value) <= 1e-14) and value[-1] < value[0]
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_adaptive_kappa_gets_away_where_a_small_fixed_one_stalls():
     """Trap 6: an l1 fit with kappa = 1e-3 sat at 4.6 times the value that an adaptive kappa reaches."""
     predict = MLP((8, 6, 4))

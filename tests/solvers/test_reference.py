@@ -14,6 +14,8 @@ from proxlin.solvers import curvature as newton
 from proxlin.subproblem.solve import cone_of
 from zoo import normal
 
+pytestmark = pytest.mark.reference
+
 N, P, K = 15, 4, 3
 X, Y = normal(1, N, P), normal(2, N, K)
 RIDGE = 0.05
@@ -147,7 +149,7 @@ ENOUGH = [("L2", 0), ("L1", 1), ("LInf", 2), ("Max", 1), ("Quantile", 0), ("Hube
 @pytest.mark.parametrize(
     ("name", "kind", "width"),  # test_dual.py has every set in every shape; here it is how a problem becomes one
     [
-        pytest.param(name, *shape, marks=[pytest.mark.hard] * ((name, i) not in ENOUGH))
+        pytest.param(name, *shape, marks=[pytest.mark.slow] * ((name, i) not in ENOUGH))
         for name in OUTERS
         for i, shape in enumerate(SHAPES)
     ],
@@ -178,7 +180,7 @@ def test_subproblems_against_clarabel(name, kind, width):
     assert ours.value <= theirs.value + 1e-8
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_prox_linear_steps_against_clarabel():
     import cvxpy as cp
 
@@ -269,7 +271,7 @@ L1_FITS = {
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @pytest.mark.parametrize(
-    ("name", "fits"), [("decay", 2), *(pytest.param(name, 12, marks=pytest.mark.hard) for name in L1_FITS)]
+    ("name", "fits"), [("decay", 2), *(pytest.param(name, 12, marks=pytest.mark.slow) for name in L1_FITS)]
 )
 def test_l1_fits_against_ipopt(name, fits):
     """Fits from random starts end by themselves, and where IPOPT ends with our predictions it is not lower by 1e-6.
@@ -403,7 +405,7 @@ def exact(problem, w, ridge, nu=0.0):
     return peer.value, float(x.value @ x.value)
 
 
-@pytest.mark.parametrize("name", ["casimir_svrg", pytest.param("svrg", marks=pytest.mark.hard)])
+@pytest.mark.parametrize("name", ["casimir_svrg", pytest.param("svrg", marks=pytest.mark.slow)])
 def test_casimir_and_svrg_are_at_least_as_fast_as_the_rate(name):
     """lam > 0, constant nu: F_nu - F_nu* falls at least as fast as (1 - sqrt(q)/2)^k, q = lam / (lam + kappa)."""
     ridge, nu = 0.1, 1.0
@@ -461,7 +463,7 @@ def test_casimir_with_decreasing_nu_and_a_ridge():
     assert np.polyfit(k, np.log(gaps), 1)[0] <= np.log(rate)
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_casimir_with_constant_nu_and_no_ridge():
     """F_nu - F_nu* <= (F_nu,0 - F_nu* + kappa |w*|^2) / k^2."""
     kappa = 1 / STEP / (COUNT + 1)
@@ -476,7 +478,7 @@ def test_casimir_with_constant_nu_and_no_ridge():
     assert np.polyfit(np.log(k[4:]), np.log(gaps[5:]), 1)[0] <= -2
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_casimir_with_decreasing_nu_and_no_ridge():
     """nu_k = 1/k, kappa_k = kappa k: F - F* <= log(k)/k (F_0 - F* + kappa |w*|^2 + D), D = 1/2."""
     kappa = 1 / STEP / (COUNT + 1)

@@ -19,6 +19,8 @@ from proxlin.subproblem import solve as subproblem
 from proxlin.subproblem.solve import Subsolver
 from zoo import GroupNorm
 
+pytestmark = pytest.mark.law
+
 LONG = np.longdouble
 N, K, D = 6, 3, 4
 
@@ -197,7 +199,7 @@ def test_certificates_are_true_in_float32():
     check("L2", "dense", np.float32, 0, 40)
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", CASES)
 def test_certificates_are_true_at_every_scale(name, way, dtype):

@@ -20,6 +20,8 @@ from proxlin.subproblem.dual import solve_dense, solve_matrix_free
 from proxlin.subproblem.solve import Subsolver
 from zoo import GroupNorm
 
+pytestmark = pytest.mark.reference
+
 QUICK = {"xla_backend_optimization_level": "0"}  # compiling is most of the time here
 solve = jax.jit(solve_dense, compiler_options=QUICK)
 WIDE, TALL = (6, 3, 30), (12, 3, 5)  # d > nk: nk x nk systems; d < nk / 2: d x d systems
@@ -343,7 +345,7 @@ LOSSES = {  # f, f(z) in NumPy, V, rho
 }
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_rf1_in_d_by_d(name, data_file):
     """9,125 rows of 8 outputs, a linear model: d = 520, and a Gram matrix of 73,000 rows (40 GiB) is never formed."""

@@ -1,4 +1,4 @@
-"""Every reader of the package, with good files for it: what the hard tests damage.
+"""Every reader of the package, with good files for it: what the slow tests damage.
 
     READERS    name -> Reader(seeds, read, errors)
 
@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+import damage
 import proxlin as px
-from hard import damage
+from guard import limited
 from proxlin.data import cache, classification, libsvm, maps, sequences, tables, terrain
 from proxlin.data.frames import read_frame
 from proxlin.errors import UserError
@@ -47,6 +48,18 @@ class Reader:
     read: Callable[[Path], object]
     errors: tuple[type[Exception], ...] = (UserError,)
     codec: damage.Codec | None = None
+
+
+def outcome(reader: Reader, path: Path) -> str:
+    """ "read" or "refused"; any other end of it is an error of the test."""
+    try:
+        with limited():
+            reader.read(path)
+    except reader.errors as error:
+        sentence = str(error)
+        assert sentence.endswith((".", "?")) and len(sentence.splitlines()) == 1, sentence
+        return "refused"
+    return "read"
 
 
 # --------------------------------------------------------------------------------------------------------------- texts

@@ -1,7 +1,7 @@
 """What the laws run on: outers, problems, solvers and oracles, a line each. What is registered gets every law for free.
 
-OUTERS     name -> OuterCase          the laws of tests/laws/test_outers.py and the cvxpy references
-PROBLEMS   name -> () -> ProblemCase  built on first use; the laws of tests/laws/test_problems.py and of the solvers
+OUTERS     name -> OuterCase          the laws of tests/outers and the cvxpy references
+PROBLEMS   name -> () -> ProblemCase  built on first use; the laws of tests/problem and of tests/solvers
 SOLVERS    name -> SolverCase         filled by whoever writes a solver, a line each
 ORACLES    name -> oracle             filled by whoever writes an oracle, a line each
 """

@@ -71,7 +71,7 @@ def test_one_answer_with_a_snippet_that_runs(monkeypatch):
     assert names["solution"].value < float(problem(noise=0.1).value(start()))
 
 
-@pytest.mark.hard
+@pytest.mark.slow
 def test_exact_steps_win_where_there_is_no_noise():
     advice = px.advise(problem(), start(), passes=6.0, folds=2, settings=2)
     assert advice.recommendation == "gauss-newton" and advice.codes["gauss-newton"] == "px.prox_linear()"
