@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import Array
 
-from ..outers.sets import Box
-from .systems import Point, better
+from ..outers.sets import AbstractSet
+from .admm import Point, better
 
 FEW = 32  # bounds: the outputs of a loss of a mean; the worst case of pivoting is exponential in them
 UNROLLED = 6  # equations solved without LAPACK
@@ -54,12 +54,12 @@ class _Sides(eqx.Module):
     rounds: Array
 
 
-def solve_few_bounds(A: Array, b: Array, rho: Array, cone: Box) -> tuple[Point, Array]:
+def solve_few_bounds(A: Array, b: Array, rho: Array, V: AbstractSet) -> tuple[Point, Array]:
     """The minimiser v (m,), with e = -A'v carried on its own, and the rounds taken; A is (m, d), b and rho (m,).
 
     b and V must be of size 1: H is lifted by eps, so that singular H needs no case of its own.
     """
-    low, high = jnp.asarray(cone.low, b.dtype), jnp.asarray(cone.high, b.dtype)
+    low, high = V.ends(b.dtype)
     eps = jnp.asarray(jnp.finfo(b.dtype).eps, b.dtype)
     H = A @ A.T + jnp.diag(rho)
     H = H + jnp.diag(eps * (1 + 4 * jnp.diagonal(H)))
@@ -101,7 +101,7 @@ def solve_few_bounds(A: Array, b: Array, rho: Array, cone: Box) -> tuple[Point, 
 
     def certified(e: Array, v: Array) -> Point:
         r = e + v @ A
-        gap = jnp.sum(cone.excess((b + A @ e)[:, None], v[:, None], rho)) + jnp.sum(r * r) / 2
+        gap = jnp.sum(V.excess((b + A @ e)[:, None], v[:, None], rho)) + jnp.sum(r * r) / 2
         return Point(e, v[:, None], jnp.where(jnp.isfinite(gap), gap, jnp.inf))
 
     def refine(carry: tuple[Point, Array]) -> tuple[Point, Array]:

@@ -1,9 +1,9 @@
-"""The linear systems of the dual, and a short ADMM burst on it.
+"""The linear systems of the dual.
 
-    min_{v in V^n}  1/2 |A'v|^2 + 1/2 sum_i rho_i |v_i|^2 - <b, v>          A = B / sqrt(kappa), e = sqrt(kappa) d
+    min_{v in V^n}  1/2 |A'v|^2 + 1/2 sum_i rho_i |v_i|^2 - <b, v>          e = -A'v
 
-Every method here needs the same system, for a block-diagonal M = diag(h) + g g' and dv in the tangent space T of V
-(T = R^k, or sum dv_i = 0 on the simplex):
+Every method needs the same system, for a block-diagonal M = diag(h) + g g' and dv in the tangent space T of V
+(T = R^k, or sum dv_i = 0 where V is flat):
 
     de + A'dv = -r          M dv - A de = q  (on T)          i.e. (A A' + M) dv = q - A r
 
@@ -19,9 +19,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jax import Array
 
-from ..outers.sets import AbstractCone, Simplex
-
-RELAX, LIMIT = 1.3, 120  # over-relaxation; more steps than these are left to the interior point (docs/decisions/0005)
+from ..outers.sets import AbstractSet
 
 
 def gram(X: Array) -> Array:
@@ -67,10 +65,10 @@ class Rows(eqx.Module):
     K: Array
     N: Array | None
 
-    def __init__(self, B: Array, gain: Array, cone: AbstractCone):
+    def __init__(self, B: Array, gain: Array, V: AbstractSet):
         _, k, d = B.shape
         self.B, self.gain = B, gain  # A = gain B is never formed: that would copy B
-        self.N = jnp.asarray(tangent(k), B.dtype) if isinstance(cone, Simplex) else None
+        self.N = jnp.asarray(tangent(k), B.dtype) if V.flat else None
         inner = B if self.N is None else jnp.einsum("nkd,kj->njd", B, self.N)
         self.K = gain**2 * gram(inner.reshape(-1, d))
 
@@ -78,10 +76,10 @@ class Rows(eqx.Module):
     def width(self) -> int:
         return self.B.shape[-1]
 
-    def fore(self, e: Array) -> Array:
+    def push(self, e: Array) -> Array:
         return (self.B.reshape(-1, e.size) @ (self.gain * e)).reshape(self.B.shape[:2])
 
-    def back(self, v: Array) -> Array:
+    def pull(self, v: Array) -> Array:
         return (self.gain * v.reshape(-1)) @ self.B.reshape(v.size, -1)
 
     def _down(self, q: Array) -> Array:
@@ -106,15 +104,15 @@ class Rows(eqx.Module):
         return self._up((factor @ self._down(q - Kc)) @ factor)
 
     def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
-        dv = self.solve_dual(factor, r, self.fore(r), q)
-        return dv, -r - self.back(dv)
+        dv = self.solve_dual(factor, r, self.push(r), q)
+        return dv, -r - self.pull(dv)
 
     def refined(self, factor: Any, h: Array, g: Array, r: Array, q: Array) -> tuple[Array, Array]:
         """`solve`, and once more for what it leaves of the second equation (the first holds by construction)."""
         dv, de = self.solve(factor, r, q)
-        left = q + self.fore(de) - h * dv - g * jnp.sum(g * dv, axis=-1, keepdims=True)
+        left = q + self.push(de) - h * dv - g * jnp.sum(g * dv, axis=-1, keepdims=True)
         more = self.solve_dual(factor, r, jnp.zeros_like(q), left)
-        return dv + more, de - self.back(more)
+        return dv + more, de - self.pull(more)
 
     def energy(self, u: Array) -> Array:
         """|A'u|^2 for u in the tangent space."""
@@ -126,20 +124,20 @@ class Columns(eqx.Module):
     """The system through C = I + A' M^-1 A, M^-1 = F F' on the tangent space, F'A formed each time."""
 
     At: Array
-    simplex: bool = eqx.field(static=True)
+    flat: bool = eqx.field(static=True)
 
-    def __init__(self, B: Array, gain: Array, cone: AbstractCone):
+    def __init__(self, B: Array, gain: Array, V: AbstractSet):
         self.At = gain * jnp.transpose(B, (2, 0, 1))
-        self.simplex = isinstance(cone, Simplex)
+        self.flat = V.flat
 
     @property
     def width(self) -> int:
         return self.At.shape[0]
 
-    def fore(self, e: Array) -> Array:
+    def push(self, e: Array) -> Array:
         return (e @ self.At.reshape(e.size, -1)).reshape(self.At.shape[1:])
 
-    def back(self, v: Array) -> Array:
+    def pull(self, v: Array) -> Array:
         return self.At.reshape(-1, v.size) @ v.reshape(-1)
 
     def _root(self, h: Array, g: Array, x: Array) -> Array:
@@ -148,15 +146,15 @@ class Columns(eqx.Module):
         a = D g / |D g|, 1 - t = (1 + |D g|^2)^-1/2. Simplex: a = D 1 / |D 1|, t = 1; x counts up to a constant in each
         block, so the entry of largest D is made zero first: else it cancels, and a vertex costs all digits.
         """
-        if self.simplex:
+        if self.flat:
             top = jnp.argmin(h, axis=-1, keepdims=True)
             x = x - jnp.take_along_axis(x, jnp.broadcast_to(top, (*x.shape[:-1], 1)), axis=-1)
         return self._flatten(h, g, jax.lax.rsqrt(h) * x)
 
     def _flatten(self, h: Array, g: Array, x: Array) -> Array:
-        a = jax.lax.rsqrt(h) * (jnp.ones_like(g) if self.simplex else g)
+        a = jax.lax.rsqrt(h) * (jnp.ones_like(g) if self.flat else g)
         size = jnp.sum(a * a, axis=-1, keepdims=True)
-        t = jnp.ones_like(size) if self.simplex else 1 - jax.lax.rsqrt(1 + size)
+        t = jnp.ones_like(size) if self.flat else 1 - jax.lax.rsqrt(1 + size)
         a = a / jnp.sqrt(jnp.where(size > 0, size, jnp.ones_like(size)))
         return x - t * a * jnp.sum(a * x, axis=-1, keepdims=True)
 
@@ -170,8 +168,8 @@ class Columns(eqx.Module):
 
     def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
         L, h, g = factor
-        de = -((L @ (r + self.back(self._inverse(h, g, q)))) @ L)
-        return self._inverse(h, g, q + self.fore(de)), de
+        de = -((L @ (r + self.pull(self._inverse(h, g, q)))) @ L)
+        return self._inverse(h, g, q + self.push(de)), de
 
     def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
         return self.solve(factor, c, q)[0]
@@ -182,74 +180,11 @@ class Columns(eqx.Module):
         The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both, 22 of 66 cases fail.
         """
         dv, de = self.solve(factor, r, q)
-        more, de2 = self.solve(factor, r + de + self.back(dv), jnp.zeros_like(q))
+        more, de2 = self.solve(factor, r + de + self.pull(dv), jnp.zeros_like(q))
         return dv + more, de + de2
 
     def energy(self, u: Array) -> Array:
-        return jnp.sum(self.back(u) ** 2)
+        return jnp.sum(self.pull(u) ** 2)
 
 
 System = Rows | Columns
-
-
-class Point(eqx.Module):
-    """A primal and dual pair with its certificate: gap(e, v) = sum excess(b + A e, v) + 1/2 |e + A'v|^2."""
-
-    e: Array
-    v: Array
-    gap: Array
-
-
-def certify(system: System, cone: AbstractCone, b: Array, rho: Array, e: Array, v: Array) -> Point:
-    r = e + system.back(v)
-    gap = jnp.sum(cone.excess(b + system.fore(e), v, rho)) + jnp.sum(r * r) / 2
-    return Point(e, v, jnp.where(jnp.isfinite(gap), gap, jnp.inf))
-
-
-def better(new: Point, old: Point) -> Point:
-    return jax.tree.map(lambda x, y: jnp.where(new.gap < old.gap, x, y), new, old)
-
-
-def burst(system: System, cone: AbstractCone, b: Array, rho: Array, v: Array, z: Array, tol: Array):
-    """ADMM with penalty 1 and over-relaxation, from v with residual z; returns (Point, steps).
-
-        x = argmin 1/2 |A'x|^2 + 1/2 sum rho_i |x_i|^2 - <b, x> + 1/2 |x - w + y|^2,   w = project(1.3 x - 0.3 w + y)
-
-    The gap is checked every 5 steps, by the residual b - K x = (rho + 1) x - w + y that the solve gives. From step 30
-    on it stops as soon as the rate of the last 20 steps would not reach tol within LIMIT.
-    """
-    M = jnp.broadcast_to((rho + 1)[:, None], b.shape)
-    none = jnp.zeros_like(b)
-    factor = system.factor(M, none)
-    anchor, c, Kc = none, jnp.zeros(system.width, b.dtype), none
-    if isinstance(cone, Simplex):
-        anchor = cone.center(b)
-        c = system.back(anchor)
-        Kc = system.fore(c)
-
-    def advance(carry):
-        w, y, _, _ = carry
-        x = anchor + system.solve_dual(factor, c, Kc, b + w - y - M * anchor)
-        mixed = RELAX * x + (1 - RELAX) * w
-        new = cone.project(mixed + y)
-        return new, y + mixed - new, x, M * x - w + y
-
-    def body(state):
-        carry, gaps, t = state
-        carry = jax.lax.fori_loop(0, 5, lambda _, c: advance(c), carry)
-        w, _, x, residual = carry
-        gap = jnp.sum(cone.excess(residual, w, rho)) + system.energy(w - x) / 2
-        return carry, jnp.concatenate([gaps[1:], gap[None]]), t + 5
-
-    def going(state):
-        _, gaps, t = state
-        rate = jnp.log(gaps[0] / gaps[-1]) / 20
-        ahead = jnp.log(gaps[-1] / tol) / jnp.maximum(rate, 1e-6)
-        useful = (t < 30) | ((ahead < (LIMIT - t).astype(b.dtype)) & jnp.isfinite(gaps[-1]))
-        return (gaps[-1] > tol) & useful
-
-    start = (v, z, v, z), jnp.full(5, jnp.inf, b.dtype), jnp.int32(0)
-    (w, _, x, residual), _, steps = jax.lax.while_loop(going, body, start)
-    e = -system.back(x)
-    de = system.solve(factor, jnp.zeros_like(e), b + system.fore(e) - residual)[1]
-    return certify(system, cone, b, rho, e + de, w), steps
