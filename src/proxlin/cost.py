@@ -1,7 +1,12 @@
 """What a run cost, counted in Python integers, and how it ended: each status has its sentence."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,56 @@ class Cost:
     def passes(self, n: int) -> float:
         """Effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass."""
         return (self.phi + self.jvp + self.vjp) / (2 * n)
+
+
+def _count() -> Any:
+    return eqx.field(default=0, converter=lambda count: jnp.asarray(count, jnp.int32))
+
+
+class Calls(eqx.Module):
+    """How often a step called each part of a problem, as counts that a compiled loop can add up.
+
+    `epoch` counts the epochs of an inner solver. The problem prices each call, oracle calls of f included.
+    """
+
+    value: Any = _count()
+    subgradient: Any = _count()
+    push: Any = _count()
+    pull: Any = _count()
+    expand: Any = _count()
+    epoch: Any = _count()
+
+    def __add__(self, other: "Calls") -> "Calls":
+        return jax.tree.map(jnp.add, self, other)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What each call costs, at given shapes; `step` is paid for every step and `init` once.
+
+    >>> prices = Prices(step=Cost(phi=2), value=Cost(phi=10))
+    >>> prices.total(3, Calls(value=jnp.int32(1)))
+    Cost(phi=16, jvp=0, vjp=0, oracle=0)
+    """
+
+    step: Cost = Cost()
+    init: Cost = Cost()
+    value: Cost = Cost()
+    subgradient: Cost = Cost()
+    push: Cost = Cost()
+    pull: Cost = Cost()
+    expand: Cost = Cost()
+    epoch: Cost = Cost()
+
+    def total(self, steps: int, calls: Calls | None) -> Cost:
+        """Return the cost of so many steps and of the calls that they counted, in Python integers."""
+        cost = self.step * steps
+        if calls is None:
+            return cost
+        for field in fields(calls):
+            price: Cost = getattr(self, field.name)
+            cost = cost + price * int(getattr(calls, field.name))
+        return cost
 
 
 class Status(enum.StrEnum):

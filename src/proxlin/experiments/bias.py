@@ -27,11 +27,15 @@ def measure(problem: LossOfMean, w: jax.Array, batch: int, seed: int) -> dict[st
     """The bias at w with its 95 % interval."""
     rows = np.random.default_rng(seed).integers(0, len(problem), (DRAWS, batch))
     slope = problem.outer.subgradient
-    u, J = (part[0] for part in problem.expand(w))
+    at = problem.expand(w)
+    u = at.u[0]
+    J = at.jacobian[0]
     g = J.T @ slope(u)
 
     def off(B: jax.Array) -> jax.Array:
-        u_B, J_B = (part[0] for part in problem[B].expand(w))
+        there = problem[B].expand(w)
+        u_B = there.u[0]
+        J_B = there.jacobian[0]
         c_B = (J_B - J).T @ slope(u) + J.T @ jax.jvp(slope, (u,), (u_B - u,))[1]
         return J_B.T @ slope(u_B) - g - c_B
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..data.regression import Teacher
 from ..inners import residual
 from ..networks import MLP
@@ -90,7 +90,7 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
         problem = problem.smooth(jnp.asarray(settings["nu"], jnp.float32))
     solver = solver_of(method, settings, n, passes)
     # "epochs", the accounting of the paper: an inner epoch is a pass, snapshots and values of F are free.
-    prices = {"inner": Cost(phi=2 * n)} if settings["accounting"] == "epochs" and method.startswith("pli") else None
+    prices = Prices(epoch=Cost(phi=2 * n)) if settings["accounting"] == "epochs" and method.startswith("pli") else None
     marks = [mark for mark in MARKS if mark < passes] + [passes]
     run = follow(
         problem, w, solver, validation.value, marks,

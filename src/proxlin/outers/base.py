@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..checks import number
 from ..types import Scalar
+from .sets import AbstractSet, Projected
 
 if TYPE_CHECKING:
     Vector = Array
@@ -86,7 +87,7 @@ class AbstractProximable(AbstractOuter):
         return Envelope(self, nu)
 
     def dual_form(self) -> tuple["AbstractSupport", Scalar]:
-        """(s, rho) with f* = indicator of V + rho/2 |.|^2, where V is the set of the support function s."""
+        """Return (s, rho) with f* = indicator of V + rho/2 |.|^2, where V is the set of the support function s."""
         raise TypeError(
             f"The exact solver needs an outer function whose conjugate is the indicator of a set plus a quadratic; "
             f"{type(self).__name__} does not say so. Give it a dual_form, or take pli."
@@ -133,6 +134,10 @@ class AbstractSupport(AbstractProximable):
         from .smoothing import Smoothed
 
         return Smoothed(self, nu)
+
+    def dual_set(self) -> AbstractSet:
+        """Return V for the exact solver, which is quickest for a set with a barrier (see `outers.sets`)."""
+        return Projected(self)
 
     def dual_form(self) -> tuple["AbstractSupport", Scalar]:
         return self, 0.0

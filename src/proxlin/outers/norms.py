@@ -10,7 +10,9 @@ from jaxtyping import Array, Float
 
 from ..checks import number
 from ..types import Scalar, is_concrete
+from . import sets
 from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
+from .sets import AbstractSet
 from .smoothing import Smoothed
 
 
@@ -68,6 +70,9 @@ class L2(AbstractSupport):
     def radius(self, k: int) -> Scalar:
         return 1.0
 
+    def dual_set(self) -> AbstractSet:
+        return sets.Ball()
+
     def sharpness(self, k: int) -> Scalar:
         return 1.0
 
@@ -92,6 +97,9 @@ class LInf(AbstractSupport):
     def radius(self, k: int) -> Scalar:
         return 1.0
 
+    def dual_set(self) -> AbstractSet:
+        return sets.CrossPolytope()
+
     def sharpness(self, k: int) -> Scalar:
         return 1 / math.sqrt(k)
 
@@ -114,6 +122,9 @@ class Max(AbstractSupport):
 
     def radius(self, k: int) -> Scalar:
         return 1.0
+
+    def dual_set(self) -> AbstractSet:
+        return sets.Simplex()
 
     def sharpness(self, k: int) -> Scalar:
         return 0.0
@@ -142,6 +153,9 @@ class AbstractBox(AbstractSupport):
     def radius(self, k: int) -> Scalar:
         low, high = self.bounds()
         return _larger(-low, high) * math.sqrt(k)
+
+    def dual_set(self) -> AbstractSet:
+        return sets.Box(*self.bounds())
 
 
 class L1(AbstractBox):
@@ -221,6 +235,9 @@ class Origin(AbstractSupport):
 
     def radius(self, k: int) -> Scalar:
         return float("inf")
+
+    def dual_set(self) -> AbstractSet:
+        return sets.Space()
 
     def sharpness(self, k: int) -> Scalar:
         return float("inf")

@@ -4,7 +4,8 @@ MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) s
 
 """
 
-from .base import AbstractProblem, Prices, check_maps, check_problem
+from .base import AbstractProblem, check_maps, check_problem, value_of_stack
+from .expansion import Expansion, LinearMap
 from .loss_of_mean import LossOfMean
 from .mean_of_losses import MeanOfLosses
 from .quadratic import Quadratic
@@ -12,11 +13,13 @@ from .rows import shard
 
 __all__ = [
     "AbstractProblem",
+    "Expansion",
+    "LinearMap",
     "LossOfMean",
     "MeanOfLosses",
-    "Prices",
     "Quadratic",
     "check_maps",
     "check_problem",
     "shard",
+    "value_of_stack",
 ]

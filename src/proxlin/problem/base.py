@@ -23,24 +23,14 @@ from ..checks import (
     with_jax_arrays,
 )
 from ..compiled import call, shapes_of
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..inners import Bound, Linearized, as_inner, check_function
 from ..outers import AbstractOuter
 from ..types import Index, Params, Scalar, as_dtype, dtype_of, is_concrete, parameters
 from . import rows
+from .expansion import Expansion, LinearMap
 from .quadratic import Quadratic
 from .rows import Split, split_of
-
-
-@dataclasses.dataclass(frozen=True)
-class Prices:
-    """What each call of a problem costs, at given shapes."""
-
-    value: Cost
-    subgradient: Cost
-    push: Cost
-    pull: Cost
-    expand: Cost
 
 
 class AbstractProblem(eqx.Module):
@@ -58,64 +48,72 @@ class AbstractProblem(eqx.Module):
     single: bool = eqx.field(static=True)
     split: Split | None = eqx.field(static=True)  # how the rows lie on several devices
 
-    # what differs between the two classes
+    # What differs between the two classes.
 
     @abc.abstractmethod
     def coefficients(self) -> Float[Array, " m"]:
-        """c, one for each block."""
+        """Return c, one number for each block."""
 
     @abc.abstractmethod
     def stack(self, w: Params) -> Float[Array, "m k"]:
-        """The blocks u_i(w)."""
+        """Return the blocks u_i(w)."""
 
     @abc.abstractmethod
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
-        """The Jacobian of the stack at w times a direction (JVP)."""
+        """Return the Jacobian of the stack at w times a direction (a JVP)."""
 
     @abc.abstractmethod
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
-        """The transposed Jacobian of the stack at w times v (VJP)."""
+        """Return the transposed Jacobian of the stack at w times v (a VJP)."""
 
     @abc.abstractmethod
-    def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
-        """The stack and its dense Jacobian at w; columns in the order of `jax.flatten_util.ravel_pytree`."""
+    def expand(self, w: Params) -> Expansion:
+        """Return the first-order expansion at w with its dense Jacobian."""
 
     @abc.abstractmethod
     def prices(self, w: Params) -> Prices:
-        """What each call costs."""
+        """Return what each call costs, from shapes alone."""
 
     @abc.abstractmethod
     def _losses(self, w: Params) -> tuple[Array, Params]:
-        """sum_i c_i f(u_i(w)) and a subgradient of it."""
+        """Return sum_i c_i f(u_i(w)) and a subgradient of it."""
 
-    # what does not
+    # What does not.
 
     def value(self, w: Params) -> Float[Array, ""]:
-        """F(w)."""
+        """Return F(w)."""
         return self._call(_value, w)
 
     def subgradient(self, w: Params) -> Params:
-        """An element of the subdifferential of F at w, in the shape of w (None for leaves that are no parameters)."""
+        """Return a subgradient of F at w, a tree like w; leaves that are no parameters are None."""
         return self._call(_value_and_subgradient, w)[1]
 
     def value_and_subgradient(self, w: Params) -> tuple[Float[Array, ""], Params]:
-        """F(w) and a subgradient, for the price of the subgradient."""
+        """Return F(w) and a subgradient, for the price of the subgradient."""
         return self._call(_value_and_subgradient, w)
 
+    def linear_map(self, w: Params) -> LinearMap:
+        """Return the first-order expansion at w without a matrix."""
+        return LinearMap(self, w, self.coefficients(), self.stack(w))
+
     def __len__(self) -> int:
-        """n."""
+        """Return n."""
         return 1 if self.single else _leading(self.data)
 
     def __getitem__(self, batch: Index) -> "AbstractProblem":
-        """A mini-batch: an integer is one sample without a leading axis; the whole ridge is kept."""
+        """Return a mini-batch: an integer is one sample without a leading axis. The whole ridge is kept."""
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
         batch = check_batch(batch, len(self))
         if self.split is not None:
             return self._take(np.arange(len(self))[batch] if isinstance(batch, slice) else batch)
-        # in a compiled loop nobody can be told of an index out of range: clipping is cheaper than filling in nan
-        clip = lambda x: jnp.asarray(x).at[batch].get(mode="clip")
-        take = (lambda x: x[batch]) if is_concrete(batch) else clip
+
+        def take(x: Array) -> Array:
+            if is_concrete(batch):
+                return x[batch]
+            # In a compiled loop nobody can be told of an index out of range: clipping is cheaper than filling in nan.
+            return jnp.asarray(x).at[batch].get(mode="clip")
+
         return _replace(
             self,
             data=jax.tree.map(take, self.data),
@@ -124,39 +122,45 @@ class AbstractProblem(eqx.Module):
         )
 
     def _take(self, batch: Index) -> "AbstractProblem":
-        """A mini-batch of rows that lie on several devices, split again if its size is a multiple of their number."""
+        """Return a mini-batch of rows on several devices, split again if its size is a multiple of their number."""
         assert self.split is not None
         (data, weights), split = self.split.take((self.data, self.weights), jnp.asarray(batch))
         return _replace(self, data=data, weights=weights, single=np.ndim(batch) == 0, split=split)
 
     def gathered(self) -> "AbstractProblem":
-        """The same problem, all its rows on every device."""
+        """Return this problem with all its rows on every device."""
         data, weights = self.whole((self.data, self.weights))
         return _replace(self, data=data, weights=weights, split=None)
 
     def whole(self, rows: Any) -> Any:
-        """Arrays of one row for each sample, all of them on every device."""
+        """Return arrays with a row for each sample, all of them on every device."""
         return rows if self.split is None else self.split.gather(rows)
 
     def each(self, function: Callable) -> Any:
-        """function(problem of one sample) of all samples, one after the other, each where its row lies."""
-        one = lambda row: function(_replace(self, data=row[0], weights=row[1], single=True, split=None))
-        run = lambda rows: jax.lax.map(one, rows)
+        """Return function(problem of one sample) for all samples, one after the other, each where its row lies."""
+
+        def one(row: Any) -> Any:
+            data, weights = row
+            return function(_replace(self, data=data, weights=weights, single=True, split=None))
+
+        def run(rows: Any) -> Any:
+            return jax.lax.map(one, rows)
+
         rows = (self.data, self.weights)
         return run(rows) if self.split is None else self.split.stack(run, rows)
 
     def linearize(self, w: Params) -> "AbstractProblem":
-        """phi replaced by phi(w) + J(w) (. - w), matrix-free."""
+        """Return the problem with phi replaced by phi(w) + J(w) (. - w), matrix-free."""
         if isinstance(self.inner, Linearized):
             return self  # affine already
         return _replace(self, inner=Linearized(self.inner, check_parameters(w, self.data)))
 
     def smooth(self, nu: Scalar) -> "AbstractProblem":
-        """f replaced by its smoothing f_nu, inside the mean (the envelope of the mean depends on the batch)."""
+        """Return the problem with f replaced by f_nu, inside the mean: the envelope of a mean depends on the batch."""
         return _replace(self, outer=self.outer.smooth(nu))
 
     def regularize(self, kappa: Scalar, center: Params) -> "AbstractProblem":
-        """+ kappa/2 |w - center|^2."""
+        """Return the problem plus kappa/2 |w - center|^2."""
         kappa = number(kappa, "kappa", low=0.0)
         center = parameters(check_parameters(center, self.data, "The center of regularize"))
         zero = jnp.zeros_like(kappa)
@@ -164,17 +168,17 @@ class AbstractProblem(eqx.Module):
         return _replace(self, quadratic=old.add(kappa, center))
 
     def plain(self) -> "AbstractProblem":
-        """The losses alone, without the quadratic."""
+        """Return the losses alone, without the quadratic."""
         return _replace(self, quadratic=None)
 
     def expanded_at(self) -> tuple["AbstractProblem", Params]:
-        """A linearised problem as the problem it came from, and where it was linearised."""
+        """Return the problem that a linearised one came from, and where it was linearised."""
         if not isinstance(self.inner, Linearized):
             raise TypeError("Only a linearised problem has an anchor; call linearize(w) first.")
         return _replace(self, inner=self.inner.inner), self.inner.anchor
 
     def bind(self, rest: Params) -> "AbstractProblem":
-        """The same problem in the parameters alone, the other leaves of w filled in."""
+        """Return this problem as a function of the parameters alone, with the other leaves of w filled in."""
         if not jax.tree.leaves(rest):
             return self
         if isinstance(self.inner, Linearized):
@@ -183,14 +187,14 @@ class AbstractProblem(eqx.Module):
         return _replace(self, inner=Bound(self.inner, rest))
 
     def outputs(self, w: Params) -> int:
-        """k, from shapes alone."""
-        row = (
-            self.data if self.single else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.data)
-        )
+        """Return k, from shapes alone."""
+        row = self.data
+        if not self.single:
+            row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), row)
         return shapes_of(type(self)._phi, self, check_parameters(w, self.data), row).shape[0]
 
     def in_one_chunk(self, w: Params) -> bool:
-        """Whether all samples (of a device) go through phi at once (shapes alone)."""
+        """Whether all samples of a device go through phi at once, from shapes alone."""
         return self._chunk(w) >= self._here()
 
     def _call(self, function: Callable, w: Params) -> Any:
@@ -205,10 +209,8 @@ class AbstractProblem(eqx.Module):
         dtype = dtype_of(w)
         u = self.inner(w, jax.tree.map(lambda x: as_dtype(x, dtype), sample))
         if not eqx.is_array(u) or u.ndim != 1:
-            raise ValueError(
-                f"The inner map must return a real vector (k,) for one sample; it returned "
-                f"{f'an array of shape {u.shape} and {u.dtype}' if eqx.is_array(u) else type(u).__name__}."
-            )
+            found = f"an array of shape {u.shape} and {u.dtype}" if eqx.is_array(u) else type(u).__name__
+            raise ValueError(f"The inner map must return a real vector (k,) for one sample; it returned {found}.")
         if jnp.issubdtype(u.dtype, jnp.complexfloating):
             raise ValueError(
                 f"The inner map must return a real vector (k,); it returned {u.dtype}: give its modulus, or its real "
@@ -223,40 +225,52 @@ class AbstractProblem(eqx.Module):
         return u.astype(dtype)
 
     def _weights(self, dtype: jnp.dtype) -> Float[Array, " n"]:
-        """s_i / n."""
+        """Return s_i / n."""
         n = len(self)
-        return jnp.full((n,), 1 / n, dtype) if self.weights is None else self.weights.reshape(n).astype(dtype) / n
+        if self.weights is None:
+            return jnp.full((n,), 1 / n, dtype)
+        return self.weights.reshape(n).astype(dtype) / n
 
     def _rows(self) -> Any:
-        """The samples with a leading axis."""
-        return jax.tree.map(lambda x: x[None], self.data) if self.single else self.data
+        """Return the samples with a leading axis."""
+        if self.single:
+            return jax.tree.map(lambda x: x[None], self.data)
+        return self.data
 
     def _images(self, w: Params, rows: Any) -> Float[Array, "rows k"]:
         return jax.vmap(lambda row: self._phi(w, row))(rows)
 
     def _here(self) -> int:
-        """The samples of one device."""
+        """Return the number of samples on one device."""
         return len(self) if self.split is None else len(self) // self.split.parts
 
     def _chunk(self, w: Params, cached: bool = False) -> int:
+        """Return how many rows go through phi at once; `cached` asks for chunks that stay in the cache."""
         budget = min(rows.BUDGET, rows.CACHE) if cached else None
         return rows.chunk_size(lambda row: self._phi(w, row), self._rows(), self._here(), budget)
 
     def _evaluated(self, chunk: int) -> int:
-        """The samples that a pass evaluates: the last chunk overlaps the one before."""
+        """Return the number of samples that a pass evaluates: the last chunk overlaps the one before."""
         here = self._here()
         return len(self) // here * -(-here // chunk) * chunk
 
     def _price(self, w: Params, cached: bool = False) -> tuple[int, Cost]:
-        """The samples that a pass evaluates, and its phi, with the JVP of a linearised map."""
+        """Return the number of samples that a pass evaluates, and its phi with the JVP of a linearised map."""
         n = self._evaluated(self._chunk(w, cached))
         return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
 
 
 def _value(problem: AbstractProblem, w: Params) -> Array:
-    f = jax.vmap(problem.outer.value)(problem.stack(w))
-    value = jnp.sum(problem.coefficients().astype(f.dtype) * f)
-    return value if problem.quadratic is None else value + problem.quadratic.value(w)
+    return value_of_stack(problem, problem.stack(w), w)
+
+
+def value_of_stack(problem: AbstractProblem, u: Float[Array, "m k"], w: Params) -> Array:
+    """Return F(w), where the blocks u = u(w) are known already."""
+    losses = jax.vmap(problem.outer.value)(u)
+    value = jnp.sum(problem.coefficients().astype(losses.dtype) * losses)
+    if problem.quadratic is None:
+        return value
+    return value + problem.quadratic.value(w)
 
 
 def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, Params]:
@@ -282,7 +296,7 @@ def check_problem(problem: Any, who: str) -> None:
 
 
 def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any, weights: Any) -> None:
-    """The checked fields of a new problem."""
+    """Set the checked fields of a new problem."""
     check_maps(inner, outer)
     ridge = number(ridge, "ridge", low=0.0)
     problem.inner = with_jax_arrays(as_inner(inner), "The inner map")
@@ -298,7 +312,7 @@ def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ri
 
 
 def _replace(problem: Any, **changes: Any) -> Any:
-    """A copy with other fields, without the checks of construction (cheap enough for every trace)."""
+    """Return a copy with other fields, without the checks of construction: cheap enough for every trace."""
     copy = object.__new__(type(problem))
     for field in dataclasses.fields(problem):
         object.__setattr__(copy, field.name, changes.get(field.name, getattr(problem, field.name)))
@@ -307,7 +321,3 @@ def _replace(problem: Any, **changes: Any) -> Any:
 
 def _leading(data: Any) -> int:
     return jax.tree.leaves(data)[0].shape[0]
-
-
-def ravel_rows(tree: Params) -> Float[Array, "k d"]:
-    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)

@@ -1,4 +1,4 @@
-"""u_1 = (1/n) sum_i s_i phi_i(w), c_1 = 1."""
+"""The loss of a mean: one block u_1 = (1/n) sum_i s_i phi_i(w), c_1 = 1."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..outers import AbstractOuter
 from ..types import Params, dtype_of, is_parameter
-from .base import AbstractProblem, Prices, construct, ravel_rows
+from .base import AbstractProblem, construct
+from .expansion import Expansion, ravel_rows
 from .rows import fold_rows
 
 
@@ -31,49 +32,51 @@ class LossOfMean(AbstractProblem):
         construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
-        return jnp.ones((1,), jnp.result_type(float) if self.weights is None else self.weights.dtype)
+        if self.weights is None:
+            return jnp.ones((1,), jnp.result_type(float))
+        return jnp.ones((1,), self.weights.dtype)
 
     def stack(self, w: Params) -> Float[Array, "m k"]:
         return self._sum_rows(w, lambda rows: self._images(w, rows))
 
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
         at, rest = eqx.partition(w, is_parameter)
-        return self._sum_rows(
-            w, lambda rows: jax.jvp(lambda p: self._images(eqx.combine(p, rest), rows), (at,), (direction,))[1]
-        )
+
+        def part(rows: Any) -> Array:
+            images = lambda p: self._images(eqx.combine(p, rest), rows)
+            return jax.jvp(images, (at,), (direction,))[1]
+
+        return self._sum_rows(w, part)
 
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
         at, rest = eqx.partition(w, is_parameter)
 
-        def step(total: Params, part: Any, fresh: Array | None) -> Params:
-            rows, c = part
-            each = (c if fresh is None else c * fresh.astype(c.dtype))[:, None] * v[0][None, :]
-            return optax.tree.add(total, jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)[1](each)[0])
+        def step(total: Params, rows: Any, c: Array) -> Params:
+            _, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
+            return optax.tree.add(total, pull(c[:, None] * v[0][None, :])[0])
 
-        rows = (self._rows(), self._weights(v.dtype))
-        return fold_rows(step, optax.tree.zeros_like(at), rows, len(self), self._chunk(w), self.split)
+        return self._fold(step, optax.tree.zeros_like(at), v.dtype, self._chunk(w))
 
-    def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
+    def expand(self, w: Params) -> Expansion:
         at, rest = eqx.partition(w, is_parameter)
-        basis = jnp.eye(self.outputs(w), dtype=dtype_of(w))
+        k = self.outputs(w)
+        basis = jnp.eye(k, dtype=dtype_of(w))
 
-        def step(total: tuple[Array, Array], part: Any, fresh: Array | None) -> tuple[Array, Array]:
-            rows, c = part
-            c = c if fresh is None else c * fresh.astype(c.dtype)
+        def step(total: tuple[Array, Array], rows: Any, c: Array) -> tuple[Array, Array]:
             u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
             return total[0] + u, total[1] + ravel_rows(jax.vmap(pull)(basis)[0])
 
-        rows = (self._rows(), self._weights(basis.dtype))
         d = sum(x.size for x in jax.tree.leaves(at))
-        init = (jnp.zeros_like(basis[0]), jnp.zeros((basis.shape[0], d), basis.dtype))
-        u, jacobian = fold_rows(step, init, rows, len(self), self._chunk(w, cached=True), self.split)
-        return u[None], jacobian[None]
+        zero = (jnp.zeros_like(basis[0]), jnp.zeros((k, d), basis.dtype))
+        u, jacobian = self._fold(step, zero, basis.dtype, self._chunk(w, cached=True))
+        return Expansion(w, self.coefficients(), u[None], jacobian[None])
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)
         oracle = Cost(oracle=self.outer.oracle_calls)
         rows, row = self._price(w, cached=True)
-        again = Cost() if self.in_one_chunk(w) else Cost(phi=n)  # the pull goes through all chunks once more
+        # The pull goes through phi once more where the samples do not fit into one chunk.
+        again = Cost() if self.in_one_chunk(w) else Cost(phi=n)
         return Prices(
             value=image + oracle,
             subgradient=image + again + Cost(vjp=n) + oracle,
@@ -84,28 +87,40 @@ class LossOfMean(AbstractProblem):
 
     def _losses(self, w: Params) -> tuple[Array, Params]:
         if self.in_one_chunk(w):
-            at, rest = eqx.partition(w, is_parameter)
-
-            def both(part: Any, total: Callable) -> tuple[Array, Params]:
-                rows, c = part
-                u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
-                u = total(u)
-                return self.outer.value(u), total(pull(self.outer.subgradient(u))[0])
-
-            rows = (self._rows(), self._weights(dtype_of(w)))
-            return both(rows, lambda x: x) if self.split is None else self.split.total(both, rows)
+            return self._losses_of_one_chunk(w)
         u = self.stack(w)[0]
         return self.outer.value(u), self.pull(w, self.outer.subgradient(u)[None])
 
-    def _sum_rows(self, w: Params, function: Callable) -> Float[Array, "1 k"]:
-        """(1/n) sum_i s_i function(row_i), as one block."""
-        dtype = dtype_of(w)
+    def _losses_of_one_chunk(self, w: Params) -> tuple[Array, Params]:
+        at, rest = eqx.partition(w, is_parameter)
 
-        def step(total: Array, part: Any, fresh: Array | None) -> Array:
+        def both(part: Any, total: Callable) -> tuple[Array, Params]:
             rows, c = part
-            c = c if fresh is None else c * fresh.astype(dtype)
+            u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
+            u = total(u)
+            return self.outer.value(u), total(pull(self.outer.subgradient(u))[0])
+
+        rows = (self._rows(), self._weights(dtype_of(w)))
+        if self.split is None:
+            return both(rows, lambda x: x)
+        return self.split.total(both, rows)
+
+    def _sum_rows(self, w: Params, function: Callable) -> Float[Array, "1 k"]:
+        """Return (1/n) sum_i s_i function(row_i), as one block."""
+        zero = jnp.zeros((self.outputs(w),), dtype_of(w))
+
+        def step(total: Array, rows: Any, c: Array) -> Array:
             return total + c @ function(rows)
 
-        rows = (self._rows(), self._weights(dtype))
-        zero = jnp.zeros((self.outputs(w),), dtype)
-        return fold_rows(step, zero, rows, len(self), self._chunk(w), self.split)[None]
+        return self._fold(step, zero, zero.dtype, self._chunk(w))[None]
+
+    def _fold(self, step: Callable, zero: Any, dtype: Any, chunk: int) -> Any:
+        """Return the sum of step(total, rows, weights) over chunks; rows that were seen before have weight 0."""
+
+        def weighted(total: Any, part: Any, fresh: Array | None) -> Any:
+            rows, c = part
+            if fresh is not None:
+                c = c * fresh.astype(dtype)
+            return step(total, rows, c)
+
+        return fold_rows(weighted, zero, (self._rows(), self._weights(dtype)), len(self), chunk, self.split)

@@ -1,4 +1,4 @@
-"""u_i = phi_i(w), c_i = s_i / n."""
+"""The mean of losses: u_i = phi_i(w), c_i = s_i / n."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..outers import AbstractOuter
 from ..types import Params, dtype_of, is_parameter
-from .base import AbstractProblem, Prices, construct, ravel_rows
+from .base import AbstractProblem, construct
+from .expansion import Expansion, ravel_rows
 from .rows import chunk_size, fold_rows, map_rows
 
 
@@ -30,55 +31,67 @@ class MeanOfLosses(AbstractProblem):
         construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
-        return self._weights(jnp.result_type(float) if self.weights is None else self.weights.dtype)
+        if self.weights is None:
+            return self._weights(jnp.result_type(float))
+        return self._weights(self.weights.dtype)
 
     def stack(self, w: Params) -> Float[Array, "m k"]:
         if self.single:
             return self._phi(w, self.data)[None]
-        return map_rows(lambda rows: self._images(w, rows), self._rows(), len(self), self._chunk(w), self.split)
+        return self._map(lambda rows: self._images(w, rows), self._chunk(w))
 
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
         at, rest = eqx.partition(w, is_parameter)
 
         def part(rows: Any) -> Array:
-            return jax.jvp(lambda p: self._images(eqx.combine(p, rest), rows), (at,), (direction,))[1]
+            images = lambda p: self._images(eqx.combine(p, rest), rows)
+            return jax.jvp(images, (at,), (direction,))[1]
 
-        return map_rows(part, self._rows(), len(self), self._chunk(w), self.split)
+        return self._map(part, self._chunk(w))
 
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
         at, rest = eqx.partition(w, is_parameter)
 
         def step(total: Params, part: Any, fresh: Array | None) -> Params:
             rows, v = part
-            v = v if fresh is None else v * fresh[:, None].astype(v.dtype)
-            return optax.tree.add(total, jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)[1](v)[0])
+            if fresh is not None:
+                v = v * fresh[:, None].astype(v.dtype)
+            _, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
+            return optax.tree.add(total, pull(v)[0])
 
-        return fold_rows(step, optax.tree.zeros_like(at), (self._rows(), v), len(self), self._chunk(w), self.split)
+        zero = optax.tree.zeros_like(at)
+        return fold_rows(step, zero, (self._rows(), v), len(self), self._chunk(w), self.split)
 
-    def expand(self, w: Params) -> tuple[Float[Array, "m k"], Float[Array, "m k d"]]:
+    def expand(self, w: Params) -> Expansion:
         one = self._expand_one(w)
         chunk = chunk_size(one, self._rows(), self._here())
-        return map_rows(jax.vmap(one), self._rows(), len(self), chunk, self.split)
+        u, jacobian = self._map(jax.vmap(one), chunk)
+        return Expansion(w, self.coefficients(), u, jacobian)
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)
         oracle = Cost(oracle=n * self.outer.oracle_calls)
         rows = self._evaluated(chunk_size(self._expand_one(w), self._rows(), self._here()))
+        jvps = rows if image.jvp else 0
         return Prices(
             value=image + oracle,
             subgradient=image + Cost(vjp=n) + oracle,
             push=Cost(phi=n, jvp=n),
             pull=Cost(phi=n, vjp=n),
-            expand=Cost(rows, rows if image.jvp else 0, rows * self.outputs(w)),
+            expand=Cost(rows, jvps, rows * self.outputs(w)),
         )
 
+    def _map(self, function: Callable, chunk: int) -> Any:
+        return map_rows(function, self._rows(), len(self), chunk, self.split)
+
     def _expand_one(self, w: Params) -> Callable:
-        """One sample -> phi and its Jacobian (k, d)."""
+        """Return the function of one sample whose value is phi and its Jacobian (k, d)."""
         at, rest = eqx.partition(w, is_parameter)
 
         def one(row: Any) -> tuple[Array, Array]:
             u, pull = jax.vjp(lambda p: self._phi(eqx.combine(p, rest), row), at)
-            return u, ravel_rows(jax.vmap(pull)(jnp.eye(u.shape[0], dtype=u.dtype))[0])
+            basis = jnp.eye(u.shape[0], dtype=u.dtype)
+            return u, ravel_rows(jax.vmap(pull)(basis)[0])
 
         return one
 
@@ -86,19 +99,26 @@ class MeanOfLosses(AbstractProblem):
         at, rest = eqx.partition(w, is_parameter)
         dtype = dtype_of(w)
         if self.single:
-            u, pull = jax.vjp(lambda p: self._phi(eqx.combine(p, rest), self.data), at)
-            value, v = self.outer.value(u), self.outer.subgradient(u)
-            if self.weights is not None:
-                s = self.weights.astype(dtype)
-                value, v = s * value, s * v
-            return value, pull(v)[0]
+            return self._loss_of_one(at, rest, dtype)
 
         def step(total: tuple[Array, Params], part: Any, fresh: Array | None) -> tuple[Array, Params]:
             rows, c = part
-            c = c if fresh is None else c * fresh.astype(dtype)
+            if fresh is not None:
+                c = c * fresh.astype(dtype)
             u, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
             v = jax.vmap(self.outer.subgradient)(u) * c[:, None]
-            return total[0] + jnp.sum(c * jax.vmap(self.outer.value)(u)), optax.tree.add(total[1], pull(v)[0])
+            value = total[0] + jnp.sum(c * jax.vmap(self.outer.value)(u))
+            return value, optax.tree.add(total[1], pull(v)[0])
 
-        init = (jnp.zeros((), dtype), optax.tree.zeros_like(at))
-        return fold_rows(step, init, (self.data, self._weights(dtype)), len(self), self._chunk(w), self.split)
+        zero = (jnp.zeros((), dtype), optax.tree.zeros_like(at))
+        return fold_rows(step, zero, (self.data, self._weights(dtype)), len(self), self._chunk(w), self.split)
+
+    def _loss_of_one(self, at: Params, rest: Params, dtype: Any) -> tuple[Array, Params]:
+        u, pull = jax.vjp(lambda p: self._phi(eqx.combine(p, rest), self.data), at)
+        value = self.outer.value(u)
+        v = self.outer.subgradient(u)
+        if self.weights is not None:
+            s = self.weights.astype(dtype)
+            value = s * value
+            v = s * v
+        return value, pull(v)[0]

@@ -25,15 +25,18 @@ class Quadratic(eqx.Module):
         return optax.tree.scale(self.weight.astype(dtype_of(w)), self._away(w))
 
     def add(self, kappa: Array, center: Params) -> "Quadratic":
-        """The sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes to the offset."""
+        """Return the sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes to the offset."""
         dtype = dtype_of(center)
-        kappa, weight = kappa.astype(dtype), self.weight.astype(dtype)
+        kappa = kappa.astype(dtype)
+        weight = self.weight.astype(dtype)
         total = weight + kappa
-        share = jnp.where(total > 0, kappa / jnp.where(total > 0, total, jnp.ones_like(total)), jnp.ones_like(total))
+        safe = jnp.where(total > 0, total, jnp.ones_like(total))
+        share = jnp.where(total > 0, kappa / safe, jnp.ones_like(total))
         away = self._away(center)
         left_over = share * weight / 2 * optax.tree.vdot(away, away)
-        scaled = optax.tree.scale(share, center)
-        middle = scaled if self.center is None else optax.tree.add(optax.tree.scale(1 - share, self.center), scaled)
+        middle = optax.tree.scale(share, center)
+        if self.center is not None:
+            middle = optax.tree.add(optax.tree.scale(1 - share, self.center), middle)
         return Quadratic(total, middle, self.offset.astype(dtype) + left_over)
 
     def _away(self, w: Params) -> Params:

@@ -14,11 +14,13 @@ import numpy as np
 from jaxtyping import Array
 
 from ..checks import check_parameters, check_seed, described, one_number
-from ..compiled import Calls, of_shapes, shapes_of
-from ..cost import Cost
+from ..compiled import Calls as Compiled
+from ..compiled import of_shapes, shapes_of
+from ..cost import Cost, Prices
 from ..problem import AbstractProblem, check_problem
-from ..solvers.base import AbstractSolver, Info, check_solver, scan_steps
+from ..solvers.base import AbstractSolver, check_solver
 from ..types import Params, is_parameter
+from .loop import Limits, advance, initial_state
 from .minimize import BLOW_UP
 
 
@@ -45,7 +47,7 @@ def follow(
     *,
     seed: int = 0,
     patience: float | int = math.inf,
-    prices: Mapping[str, Cost] | None = None,
+    prices: Prices | None = None,
     watch: Mapping[str, Callable[[Params], Any]] | None = None,
 ) -> Followed:
     """Run `solver` from w and measure its iterate at each mark; the steps are those of `minimize`, bit for bit.
@@ -58,10 +60,15 @@ def follow(
     check_solver(solver)
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
-    run, call = _Follow(problem.bind(rest), solver, at, seed, prices), Calls(measure)
+    run = _Follow(problem.bind(rest), solver, at, seed, prices)
+    call = Compiled(measure)
     rows: list[tuple[float | int, float, float, float]] = []
     watched: dict[str, list[float]] = {name: [] for name in watch or {}}
-    best, best_w, best_at, spent, diverged = math.inf, at, 0.0, 0.0, False
+    best = math.inf
+    best_w = at
+    best_at = 0.0
+    spent = 0.0
+    diverged = False
     for mark in marks:
         run.advance(mark)
         value = float(call(_measured, run.w, rest)[0])
@@ -69,11 +76,16 @@ def follow(
         whole = eqx.combine(run.w, rest)  # one object: metrics that share an evaluation know it by that
         for name, function in (watch or {}).items():
             watched[name].append(one_number(function(whole), f"The function {name!r} of watch"))
-        if diverged := not value <= rows[0][1] + BLOW_UP * max(1.0, abs(rows[0][1])):
+        start = rows[0][1]
+        diverged = not value <= start + BLOW_UP * max(1.0, abs(start))
+        if diverged:
             break
         if value < best:
-            best, best_w, best_at, spent = value, run.w, mark, run.passes
-        elif run.passes - spent > patience:  # of what was run, not of the marks: a long step is not held against it
+            best = value
+            best_w = run.w
+            best_at = mark
+            spent = run.passes
+        elif run.passes - spent > patience:  # passes that were run, not marks: a long step is not held against it
             break
     at_marks, measures, passes, seconds = np.asarray(rows).T
     columns = {name: np.asarray(column) for name, column in watched.items()}
@@ -91,80 +103,76 @@ def _measured(measure: Callable[[Params], Array], w: Params, rest: Params) -> Ar
 class _Follow:
     """The run on the host: whole epochs at a time, and never past the mark."""
 
-    def __init__(
-        self, problem: AbstractProblem, solver: AbstractSolver, w: Params, seed: int, prices: Mapping[str, Cost] | None
-    ):
+    def __init__(self, problem: AbstractProblem, solver: AbstractSolver, w: Params, seed: int, prices: Prices | None):
         solver.check(problem)
-        self.problem, self.solver, self.key = problem, solver, jax.random.key(check_seed(seed))
-        self.n, self.count = len(problem), solver.epoch(problem)
+        self.solver = solver
+        self.key = jax.random.key(check_seed(seed))
+        self.n = len(problem)
+        self.epoch = solver.epoch(problem)
         self.prices = of_shapes(type(solver).prices, solver, problem, w) if prices is None else prices
-        self.call = Calls(solver, problem)
-        self.state = self.call(_init, w)[0]
-        self.cost, self.epoch, self.w, self.seconds = self.prices.get("init", Cost()), 0, w, 0.0
-        self.pending: tuple[Any, Cost, float] | None = None
+        self.call = Compiled(problem, solver)
+        self.state, _ = self.call(initial_state, w)
+        self.counts_calls = shapes_of(_calls, problem, solver, self.state, self.key) is not None
+        self.cost = self.prices.init
+        self.step = 0
+        self.w = w
+        self.seconds = 0.0
+        self.pending: _Ahead | None = None
 
     @property
     def passes(self) -> float:
         return self.cost.passes(self.n)
 
     def advance(self, mark: float | int) -> None:
-        """All epochs that end at or before the mark."""
+        """Run all epochs that end at or before the mark."""
         while self._fits(mark):
-            after = self._epochs(self._known(mark))
-            if after[1].passes(self.n) > mark + 1e-9:  # only seen afterwards: it waits for a later mark
-                self.pending = after
+            ahead = self._run(self._known(mark))
+            if ahead.cost.passes(self.n) > mark + 1e-9:  # This is only seen afterwards: it waits for a later mark.
+                self.pending = ahead
                 return
-            self._take(*after)
+            self._take(ahead)
 
     def _fits(self, mark: float | int) -> bool:
-        if self.pending is None:
-            return self.passes < mark - 1e-9
-        if self.pending[1].passes(self.n) > mark + 1e-9:
-            return False
-        self._take(*self.pending)
-        self.pending = None
+        if self.pending is not None:
+            if self.pending.cost.passes(self.n) > mark + 1e-9:
+                return False
+            self._take(self.pending)
+            self.pending = None
         return self.passes < mark - 1e-9
 
     def _known(self, mark: float | int) -> int:
-        """How many epochs fit: as many as their price says, or one where only a step can tell."""
-        if set(self.prices) - {"init"} != {"step"}:
+        """Return how many epochs fit: as many as their price says, or one where only a step can tell."""
+        if self.counts_calls:
             return 1
-        each = (self.prices["step"] * self.count).passes(self.n)
+        each = (self.prices.step * self.epoch).passes(self.n)
         return max(1, math.floor((mark - self.passes) / each + 1e-9))
 
-    def _epochs(self, epochs: int) -> tuple[Any, Cost, float]:
-        first, last = (jnp.asarray(t, jnp.int32) for t in (self.epoch, self.epoch + epochs))
-        self.epoch += epochs
-        (state, counts), seconds = self.call(_Epochs(self.count), self.state, self.key, first, last)
-        cost = self.cost
-        for name, count in ({"step": epochs * self.count} | {name: int(x) for name, x in counts.items()}).items():
-            cost = cost + self.prices.get(name, Cost()) * count
-        return state, cost, self.seconds + seconds
+    def _run(self, epochs: int) -> "_Ahead":
+        steps = epochs * self.epoch
+        start = jnp.asarray(self.step, jnp.int32)
+        limits = Limits(jnp.asarray(self.step + steps, jnp.int32))
+        self.step += steps
+        (state, record), seconds = self.call(advance, self.state, self.key, start, limits)
+        cost = self.cost + self.prices.total(steps, record.calls)
+        return _Ahead(state, record.w, cost, self.seconds + seconds)
 
-    def _take(self, state: Any, cost: Cost, seconds: float) -> None:
-        self.state, self.cost, self.w, self.seconds = state, cost, self.solver.iterate(state), seconds
-
-
-class _Epochs(eqx.Module):
-    """Epochs first, ..., last - 1 of `count` steps each; their number is not compiled in."""
-
-    count: int = eqx.field(static=True)
-
-    def __call__(
-        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Any, first: Array, last: Array
-    ) -> tuple[Any, dict[str, Array]]:
-        def epoch(t: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:
-            state, counts = carry
-            state, info = self._epoch(solver, problem, state, jax.random.fold_in(key, t))
-            return state, {name: counts[name] + count for name, count in info.counts.items()}
-
-        shapes = shapes_of(lambda *args: self._epoch(*args)[1].counts, solver, problem, state, key)
-        zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
-        return jax.lax.fori_loop(first, last, epoch, (state, zeros))
-
-    def _epoch(self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Any) -> tuple[Any, Info]:
-        return scan_steps(solver, problem, state, solver.draw(problem, key, self.count))
+    def _take(self, ahead: "_Ahead") -> None:
+        self.state = ahead.state
+        self.w = ahead.w
+        self.cost = ahead.cost
+        self.seconds = ahead.seconds
 
 
-def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
-    return solver.init(problem, w)
+class _Ahead(NamedTuple):
+    """A run that is ahead of the last mark: its state and iterate, what it cost so far, and the seconds."""
+
+    state: Any
+    w: Params
+    cost: Cost
+    seconds: float
+
+
+def _calls(problem: AbstractProblem, solver: AbstractSolver, state: Any, key: Any) -> Any:
+    """Return the calls that a step counts, or None."""
+    drawn = jax.tree.map(lambda x: x[0], solver.draw(problem, key, 1))
+    return solver.step(problem, state, drawn)[1].calls

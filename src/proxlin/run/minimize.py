@@ -1,8 +1,8 @@
-"""The one loop: epochs compiled once, records off the clock, stop rules, and going on as if it had not stopped."""
+"""min F(w): history, stop rules, progress and going on, around the one compiled loop."""
 
-import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -12,12 +12,14 @@ import numpy as np
 from jaxtyping import Array
 
 from ..checks import check_parameters, check_seed, described, flag, one_number, real, whole
-from ..compiled import Calls, of_shapes, shapes_of
+from ..compiled import Calls as Compiled
+from ..compiled import of_shapes, shapes_of
 from ..cost import Cost, Status
 from ..problem import AbstractProblem, check_problem
-from ..solvers.auto import choose
-from ..solvers.base import AbstractSolver, Info, check_solver, scan_steps
-from ..types import Key, Params, dtype_of, is_parameter
+from ..solvers.base import AbstractSolver, Info, check_solver
+from ..types import Params, dtype_of, is_parameter
+from .auto import choose
+from .loop import Limits, Record, advance, initial_state
 from .progress import Progress
 from .solution import SavedState, Solution
 
@@ -39,17 +41,18 @@ def minimize(
     progress: bool = False,
     resume: Solution | None = None,
 ) -> Solution:
-    """min F(w) from w. See the class `Solution` for what comes back.
+    """Minimise F from w. See the class `Solution` for what comes back.
 
     The parameters are the floating-point leaves of w, all in float32 or all in float64; a number among them comes back
     as an array of no axes, and leaves that are no arrays are carried along. `metrics` are functions of w that return
     one number, by their names in the history.
 
-    The run ends at the first record at or past `passes` or `steps` (100 of what is natural if neither is given), when
-    kappa |w+ - w| is at most tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when
-    no step helps, or when it diverges. `resume=solution` goes on from there: budgets are totals, the seed is the
-    solution's, and the result is that of an uninterrupted run. The same seed gives the same bits on the same machine
-    with the same number of threads; with another number, sums over all samples may be rounded differently.
+    The run ends at the first record at or past `passes` or `steps`, when kappa |w+ - w| is at most tol sqrt(kappa |F|),
+    which does not depend on units, when `stop(w, record)` says so, when no step helps, or when it diverges. The default
+    budget is 100 steps for full-batch solvers and 100 passes for the others. `resume=solution` goes on from there:
+    budgets are totals, the seed is the solution's, and the result is that of an uninterrupted run. The same seed gives
+    the same bits on the same machine with the same number of threads; with another number, sums over all samples may be
+    rounded differently.
     """
     check_problem(problem, "minimize")
     passes = None if passes is None else real(passes, "passes", low=0.0)
@@ -59,30 +62,41 @@ def minimize(
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
-    why = ""
-    if isinstance(solver, str):
-        if solver != "auto":
-            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {described(solver)}.')
-        solver, reason = choose(bound, at)
-        why = f"auto took {reason}. "
-    check_solver(solver)
+    solver, why = _chosen(solver, bound, at)
     solver.check(bound)
     if passes is None and steps is None:
-        passes, steps = (None, 100) if solver.full_batch() else (100.0, None)
+        if solver.full_batch():
+            steps = 100
+        else:
+            passes = 100.0
+    tol, note = _tolerance(tol, dtype_of(at))
+    budget = _Budget(passes, steps, tol, stop)
     run = _Run(bound, solver, at, rest, metrics or {}, check_seed(seed) if resume is None else resume.seed)
-    run.start(at) if resume is None else run.go_on(resume, at)
-    limits = _Limits(passes, steps, *_tolerance(tol, dtype_of(at)), stop)
+    if resume is None:
+        run.start(at)
+    else:
+        run.go_on(resume, at)
     with Progress(flag(progress, "progress") and jax.process_index() == 0, passes, steps, solver.name()) as bar:
-        status = run.until(limits, bar)
-    return run.solution(status, why + run.message(status, limits))
+        status = run.until(budget, bar)
+    return run.solution(status, why + run.message(status, budget) + note)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Limits:
+def _chosen(solver: Any, problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
+    """Return the solver that was given, or the one that "auto" takes with the sentence that says why."""
+    if not isinstance(solver, str):
+        check_solver(solver)
+        return solver, ""
+    if solver != "auto":
+        raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {described(solver)}.')
+    solver, reason = choose(problem, w)
+    return solver, f"auto took {reason}. "
+
+
+@dataclass(frozen=True)
+class _Budget:
     passes: float | int | None
     steps: int | None
     tol: float | int | None
-    note: str
     stop: Callable | None
 
 
@@ -92,25 +106,57 @@ class _Run:
     def __init__(
         self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int
     ):
-        self.problem, self.solver, self.rest, self.metrics, self.seed = problem, solver, rest, metrics, seed
-        self.call, self.measure = Calls(solver, problem), Calls(problem)
-        self.key = jax.random.key(self.seed)
-        self.n, self.epoch = len(problem), solver.epoch(problem)
+        self.problem = problem
+        self.solver = solver
+        self.rest = rest
+        self.metrics = metrics
+        self.seed = seed
+        self.call = Compiled(problem, solver)
+        self.measure = Compiled(problem)
+        self.key = jax.random.key(seed)
+        self.n = len(problem)
+        self.epoch = solver.epoch(problem)
         self.prices = of_shapes(type(solver).prices, solver, problem, w)
-        self.info: Info | None = None
-        # the measure at which F is flat to round-off: half its square is the relative decrease that is still to be had
+        self.info = Info()
+        # The measure at which F is flat to round-off: half its square is the relative decrease that is still to be had.
         self.flat = 10 * float(jnp.finfo(dtype_of(w)).eps) ** 0.5
 
     def start(self, w: Params) -> None:
-        self.cost, self.step, self.seconds, self.records = Cost(), 0, 0.0, []
-        self.w, self.best, self.best_value = w, w, math.inf
+        self.cost = Cost()
+        self.step = 0
+        self.seconds = 0.0
+        self.records = []
+        self.w = w
+        self.best = w
+        self.best_value = math.inf
         self.record()
         if not math.isfinite(self.value):
             raise ValueError(f"F is {self.value} at the start w; minimize needs a start where F is finite.")
-        self.state, self.seconds = self.call(_init, w)
-        self.cost = self.prices.get("init", Cost())
+        self.state, self.seconds = self.call(initial_state, w)
+        self.cost = self.prices.init
 
     def go_on(self, old: Solution, w: Params) -> None:
+        """Take up the run that ended with this solution."""
+        self._check_resume(old, w)
+        names = list(old.history)
+        rows = zip(*(old.history[name] for name in names), strict=True)
+        self.records = [dict(zip(names, row, strict=True)) for row in rows]
+        self.cost = old.cost
+        self.step = int(old.history["step"][-1])
+        self.seconds = float(old.history["seconds"][-1])
+        self.w = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
+        self.best = self.w
+        self.best_value = old.value
+        self.value = old.value
+        self.start_value = float(old.history["value"][0])
+        self.state = old.state
+        if isinstance(old.state, SavedState):
+            structure, shapes = _shapes(shapes_of(initial_state, self.problem, self.solver, self.w))
+            if _shapes(old.state.leaves)[1] != shapes:
+                raise ValueError("This solution was saved by a solver with other settings or for another w.")
+            self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])
+
+    def _check_resume(self, old: Solution, w: Params) -> None:
         if old.status == Status.diverged:
             raise ValueError("A diverged run cannot go on; start again with a smaller step.")
         if old.n != self.n or old.solver != self.solver.name():
@@ -120,65 +166,55 @@ class _Run:
             )
         if set(old.history) != {*COLUMNS, *self.metrics}:
             raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
-        names = list(old.history)
-        self.records = [
-            dict(zip(names, row, strict=True)) for row in zip(*(old.history[x] for x in names), strict=True)
-        ]
-        self.cost, self.step, self.seconds = old.cost, int(old.history["step"][-1]), float(old.history["seconds"][-1])
-        self.w = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
-        if _shapes(self.w) != _shapes(w):
+        at = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
+        if _shapes(at) != _shapes(w):
             raise ValueError("This solution is of a w of another shape; give the w of the run that is to go on.")
-        self.best, self.best_value = self.w, old.value
-        self.value, self.start_value = old.value, float(old.history["value"][0])
-        self.state = old.state
-        if isinstance(old.state, SavedState):
-            structure, shapes = _shapes(shapes_of(_init, self.solver, self.problem, self.w))
-            if _shapes(old.state.leaves)[1] != shapes:
-                raise ValueError("This solution was saved by a solver with other settings or for another w.")
-            self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])
 
-    def until(self, limits: _Limits, bar: Progress) -> Status:
+    def until(self, budget: _Budget, bar: Progress) -> Status:
         """Run to the first reason to end."""
         while True:
-            status = self.ended(limits)
+            status = self.ended(budget)
             if status is not None:
                 return status
             if self.step % self.epoch and len(self.records) > 1:
                 self.records.pop()  # an interrupted epoch: an uninterrupted run has no record there
-            self.advance(self.length(limits))
+            self.advance(self.length(budget))
             self.record()
             bar.show(self.records[-1])
 
-    def length(self, limits: _Limits) -> int:
-        """Steps to the next record: to the end of the epoch, or to the end of a budget."""
+    def length(self, budget: _Budget) -> int:
+        """Return the steps to the next record: to the end of the epoch, or to the end of a budget."""
         length = self.epoch - self.step % self.epoch
-        if limits.steps is not None:
-            length = min(length, limits.steps - self.step)
-        if limits.passes is not None and self.epoch > 1:
-            calls = self.prices["step"]
-            left = limits.passes - self.cost.passes(self.n)
-            length = min(length, max(1, math.ceil(left / calls.passes(self.n) - 1e-6)))
+        if budget.steps is not None:
+            length = min(length, budget.steps - self.step)
+        if budget.passes is not None and self.epoch > 1:
+            left = budget.passes - self.cost.passes(self.n)
+            steps = left / self.prices.step.passes(self.n)
+            length = min(length, max(1, math.ceil(steps - 1e-6)))
         return length
 
     def advance(self, length: int) -> None:
-        at = jnp.asarray(divmod(self.step, self.epoch), jnp.int32)
-        epoch = _Epoch(self.epoch, length)
-        (self.state, info, self.w), seconds = self.call(epoch, self.state, self.key, at)
-        self.info = info
+        start = jnp.asarray(self.step, jnp.int32)
+        limits = Limits(jnp.asarray(self.step + length, jnp.int32))
+        (self.state, record), seconds = self.call(advance, self.state, self.key, start, limits)
+        self.take(record, length)
         self.seconds += seconds
+
+    def take(self, record: Record, length: int) -> None:
+        self.w = record.w
+        self.info = record.info
         self.step += length
-        counts = {"step": length} | {name: int(count) for name, count in info.counts.items()}
-        for name, count in counts.items():
-            self.cost = self.cost + self.prices.get(name, Cost()) * count
+        self.cost = self.cost + self.prices.total(length, record.calls)
 
     def record(self) -> None:
-        """F and the metrics at the iterate: off the clock, and not in the cost."""
+        """Look at F and the metrics at the iterate: off the clock, and not in the cost."""
         (value, finite), _ = self.measure(_value, self.w)
         self.value = float(value) if bool(finite) else math.nan
         if not self.records:
             self.start_value = self.value
         if self.value < self.best_value:
-            self.best, self.best_value = self.w, self.value
+            self.best = self.w
+            self.best_value = self.value
         passes = self.cost.passes(self.n)
         record = {"step": self.step, "passes": passes, "seconds": self.seconds, "value": self.value}
         answer = eqx.combine(self.w, self.rest)
@@ -186,78 +222,68 @@ class _Run:
             record[name] = one_number(metric(answer), f"The metric {name!r}")
         self.records.append(record)
 
-    def ended(self, limits: _Limits) -> Status | None:
+    def ended(self, budget: _Budget) -> Status | None:
+        """Return why the run ends here, or None."""
         if not self.value <= self.start_value + BLOW_UP * max(1.0, abs(self.start_value)):
             return Status.diverged
-        if limits.stop is not None:
-            verdict = limits.stop(eqx.combine(self.w, self.rest), dict(self.records[-1]))
+        if budget.stop is not None:
+            verdict = budget.stop(eqx.combine(self.w, self.rest), dict(self.records[-1]))
             if verdict is not None and one_number(verdict, "The function stop"):  # one that only prints goes on
                 return Status.stopped
-        measure, stalled = (None, None) if self.info is None else (self.info.measure, self.info.stalled)
-        if limits.tol is not None and measure is not None and float(measure) <= limits.tol:
+        if budget.tol is not None and self.reached(budget.tol):
             return Status.converged
-        if stalled is not None and bool(stalled):
-            small = measure is not None and float(measure) <= self.flat
-            return Status.converged if small else Status.stalled
-        if limits.steps is not None and self.step >= limits.steps:
+        if self.info.stalled is not None and bool(self.info.stalled):
+            return Status.converged if self.reached(self.flat) else Status.stalled
+        if budget.steps is not None and self.step >= budget.steps:
             return Status.budget
-        if limits.passes is not None and self.cost.passes(self.n) >= limits.passes - 1e-9:
+        if budget.passes is not None and self.cost.passes(self.n) >= budget.passes - 1e-9:
             return Status.budget
         return None
 
-    def message(self, status: Status, limits: _Limits) -> str:
+    def reached(self, tol: float) -> bool:
+        """Whether the measure of the last step is at most tol."""
+        measure = self.info.measure
+        return measure is not None and float(measure) <= tol
+
+    def message(self, status: Status, budget: _Budget) -> str:
         text = status.sentence
-        if status == Status.converged and self.info is not None and self.info.measure is not None and self.info.stalled:
+        info = self.info
+        if status == Status.converged and info.measure is not None and info.stalled:
             text = (
                 "F is stationary to the accuracy of the arithmetic: kappa |w+ - w| is "
-                + f"{float(self.info.measure):.0e} sqrt(kappa |F|)."
+                f"{float(info.measure):.0e} sqrt(kappa |F|)."
             )
         if status == Status.diverged:
             text += f" {self.solver.remedy()}"
-        if limits.tol is not None and self.info is not None and self.info.measure is None:
+        if budget.tol is not None and info.measure is None and self.step > 0:
             text += f" tol was not used: {self.solver.name()} gives no certificate."
-        if self.info is not None and self.info.gap is not None:
-            text += f" The certified gap of the last subproblem is {float(self.info.gap):.1e}."
-        return text + limits.note
+        if info.gap is not None:
+            text += f" The certified gap of the last subproblem is {float(info.gap):.1e}."
+        return text
 
     def solution(self, status: Status, message: str) -> Solution:
-        diverged = status == Status.diverged
-        w, value = (self.best, self.best_value) if diverged else (self.w, self.value)
-        history = {name: np.asarray([record[name] for record in self.records]) for name in self.records[0]}
-        answer = eqx.combine(w, self.rest)
+        w = self.w
+        value = self.value
+        if status == Status.diverged:
+            w = self.best
+            value = self.best_value
         return Solution(
-            answer, value, status, message, self.cost, history, self.state, self.solver.name(), self.seed, self.n
+            w=eqx.combine(w, self.rest),
+            value=value,
+            status=status,
+            message=message,
+            cost=self.cost,
+            history={name: np.asarray([record[name] for record in self.records]) for name in self.records[0]},
+            state=self.state,
+            solver=self.solver.name(),
+            seed=self.seed,
+            n=self.n,
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Epoch:
-    """`length` of the `count` steps of epoch at[0], from the step at[1] on; all its draws are made before its steps.
-
-    The state, what the last step said, and the iterate.
-    """
-
-    count: int
-    length: int
-
-    def __call__(
-        self, solver: AbstractSolver, problem: AbstractProblem, state: Any, key: Key, at: Array
-    ) -> tuple[Any, Info, Params]:
-        drawn = solver.draw(problem, jax.random.fold_in(key, at[0]), self.count)
-        if self.length < self.count:
-            drawn = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[1], self.length), drawn)
-        state, info = scan_steps(solver, problem, state, drawn)
-        return state, info, solver.iterate(state)
 
 
 def _shapes(tree: Any) -> tuple[Any, list]:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [(x.shape, x.dtype) for x in leaves]
-
-
-def _init(solver: AbstractSolver, problem: AbstractProblem, w: Params) -> Any:
-    """The state, of no weak types: the first step would be compiled for them, and the next once more."""
-    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), solver.init(problem, w))
 
 
 def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:

@@ -1,19 +1,19 @@
 """Solvers: every method is a choice of parts; `proxlin.run` has the loop that runs them all."""
 
-from .base import AbstractSolver, Info, State, check_solver, scan_steps
+from .base import AbstractInnerSolver, AbstractSolver, Info, State, check_solver
 from .casimir import CasimirSVRG, casimir_svrg
 from .gauss_newton import StochasticGaussNewton, stochastic_gauss_newton
 from .lbfgs import lbfgs
 from .model_based import ModelBased, sgd, stochastic_prox_linear, subgradient_descent, truncated
-from .models import AbstractModel, Linear, ProxLinear, Truncated
-from .pli import PLI, pli
+from .models import AbstractModel, Linear, ProxLinear, ProxLinearIncremental, Truncated
+from .pli import Monotone, pli
 from .prox_linear import prox_linear
 from .svrg import SVRG, svrg
 from .wrappers import Averaged, BestSoFar, Rescaled, as_optax
 
 __all__ = [
-    "PLI",
     "SVRG",
+    "AbstractInnerSolver",
     "AbstractModel",
     "AbstractSolver",
     "Averaged",
@@ -22,7 +22,9 @@ __all__ = [
     "Info",
     "Linear",
     "ModelBased",
+    "Monotone",
     "ProxLinear",
+    "ProxLinearIncremental",
     "Rescaled",
     "State",
     "StochasticGaussNewton",
@@ -33,7 +35,6 @@ __all__ = [
     "lbfgs",
     "pli",
     "prox_linear",
-    "scan_steps",
     "sgd",
     "stochastic_gauss_newton",
     "stochastic_prox_linear",

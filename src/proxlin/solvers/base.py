@@ -10,28 +10,29 @@ import optax
 from jaxtyping import Array
 
 from ..checks import described
-from ..cost import Cost
+from ..cost import Calls, Prices
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem
 from ..types import Key, Params
 
 
 class State(eqx.Module):
-    """What the next step needs: the iterate and the count of steps."""
+    """What the next step needs: the iterate, the count of steps, and what a model remembers of the last step."""
 
     w: Params
     t: Array
+    memory: Any = None
 
 
 class Info(eqx.Module):
     """What an observer needs of a step.
 
-    `counts`: how often each priced call was made, where that is not fixed (see `AbstractSolver.prices`);
-    `measure`: what `tol` is compared with, a number without units (see `stationarity`); `stalled`: no further step can
-    help; `gap`: the certified gap of the last subproblem.
+    `calls` counts the calls beyond the fixed price of a step, or is None where there are none; `measure` is what `tol`
+    is compared with, a number without units (see `stationarity`); `stalled` says that no further step can help; `gap`
+    is the certified gap of the last subproblem.
     """
 
-    counts: dict[str, Array] = eqx.field(default_factory=dict)
+    calls: Calls | None = None
     measure: Array | None = None
     stalled: Array | None = None
     gap: Array | None = None
@@ -44,40 +45,40 @@ class AbstractSolver(eqx.Module):
     vmaps over settings and seeds, and two settings share one compilation; the cost reported is the calls made.
     """
 
-    outers: ClassVar[type[AbstractOuter]] = AbstractOuter  # what it needs of f ...
-    problems: ClassVar[type[AbstractProblem]] = AbstractProblem  # ... and of the problem
-    instead: ClassVar[str] = "sgd"  # what to take where that is missing
+    outers: ClassVar[type[AbstractOuter]] = AbstractOuter  # the kind of f that it needs
+    problems: ClassVar[type[AbstractProblem]] = AbstractProblem  # the kind of problem that it needs
+    instead: ClassVar[str] = "sgd"  # what to take where the problem is of another kind
 
     @abc.abstractmethod
     def init(self, problem: AbstractProblem, w: Params) -> Any:
-        """The state at w."""
+        """Return the state at w."""
 
     @abc.abstractmethod
     def step(self, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:
-        """One step, with its share of what was drawn."""
+        """Take one step, with its share of what was drawn."""
 
     @abc.abstractmethod
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        """The price of each call counted in `Info.counts`; "step" is paid for every step, "init" once."""
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        """Return the price of a step, and of each call that `Info.calls` counts."""
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
-        """The randomness of count steps, with a leading axis."""
+        """Return the randomness of count steps, with a leading axis."""
         return jax.random.split(key, count)
 
     def epoch(self, problem: AbstractProblem) -> int:
-        """Steps between two records of the history."""
+        """Return the number of steps between two records of the history."""
         return 1
 
     def full_batch(self) -> bool:
-        """Whether a step sees all the data once: its natural budget is in steps, of the others in passes."""
+        """Whether a step sees all the data once: its natural budget is in steps, that of the others in passes."""
         return False
 
     def iterate(self, state: Any) -> Params:
-        """The answer so far."""
+        """Return the answer so far."""
         return state.w
 
     def remedy(self) -> str:
-        """What to try after a divergence."""
+        """Say what to try after a divergence."""
         return "Try a smaller step."
 
     def name(self) -> str:
@@ -85,19 +86,42 @@ class AbstractSolver(eqx.Module):
 
     def check(self, problem: AbstractProblem) -> None:
         """Raise a sentence where the problem is not of the kind this solver needs."""
-        for given, needed, what in (
-            (problem, self.problems, "a problem of the class"),
-            (problem.outer, self.outers, "an outer function of the class"),
-        ):
-            if not isinstance(given, needed):
-                raise TypeError(
-                    f"{self.name()} needs {what} {needed.__name__.removeprefix('Abstract')}; "
-                    f"it got {type(given).__name__}. Take {self.instead}."
-                )
+        self._check_kind(problem, self.problems, "a problem of the class")
+        self._check_kind(problem.outer, self.outers, "an outer function of the class")
+
+    def _check_kind(self, given: Any, needed: type, what: str) -> None:
+        if isinstance(given, needed):
+            return
+        kind = needed.__name__.removeprefix("Abstract")
+        raise TypeError(f"{self.name()} needs {what} {kind}; it got {type(given).__name__}. Take {self.instead}.")
+
+
+class AbstractInnerSolver(AbstractSolver):
+    """A solver that can also minimise the subproblems of PLI, one after the other; one step of it is an epoch."""
+
+    def frozen(self, t: Array) -> "AbstractInnerSolver":
+        """Return the solver for outer step t, with its schedules fixed there."""
+        return self
+
+    def remember(self, problem: AbstractProblem, w: Params) -> Any:
+        """Return what the first subproblem starts from, beside w."""
+        return None
+
+    def restart(self, problem: AbstractProblem, w: Params, memory: Any) -> Any:
+        """Return the state at w, on a subproblem near the one that `memory` comes from."""
+        return self.init(problem, w)
+
+    def keep(self, state: Any) -> Any:
+        """Return what the next subproblem starts from."""
+        return None
+
+    def gap(self, problem: AbstractProblem, state: Any) -> Array | None:
+        """Return the certified gap of the iterate, where there is one."""
+        return None
 
 
 def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
-    """slope / sqrt(kappa |F|): how far from stationary w is, whatever the units of F and of w.
+    """Return slope / sqrt(kappa |F|): how far from stationary w is, whatever the units of F and of w.
 
     `slope` is kappa |w+ - w| or the norm of a gradient, kappa a curvature. A quadratic of that curvature would decrease
     F by half the square of this number, relative to F.
@@ -116,15 +140,3 @@ def check_solver(solver: Any, name: str = "solver") -> None:
     elif callable(solver) and str(getattr(solver, "__module__", "")).startswith("proxlin."):
         found = f"the function {solver.__name__}: call it with its settings, and give what it returns"
     raise TypeError(f"{name} must be a solver such as px.sgd(0.1); it is {found}.")
-
-
-def scan_steps(solver: AbstractSolver, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:
-    """The steps of all that was drawn; Info of the last one, with the counts of all added up."""
-
-    def body(state: Any, drawn: Any) -> tuple[Any, Info]:
-        return solver.step(problem, state, drawn)
-
-    state, infos = jax.lax.scan(body, state, drawn)
-    last = jax.tree.map(lambda x: x[-1], infos)
-    counts = {name: jnp.sum(count) for name, count in infos.counts.items()}
-    return state, Info(counts, last.measure, last.stalled, last.gap)

@@ -10,19 +10,21 @@ import optax
 from jaxtyping import Array
 
 from ..checks import flag, one_of
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..problem import AbstractProblem, MeanOfLosses
-from ..schedules import as_schedule
+from ..schedules import Constant, as_schedule
 from ..types import Key, Params, dtype_of
-from .base import AbstractSolver, Info
+from .base import AbstractInnerSolver, Info
 from .svrg import epoch_price, svrg_epoch
 
-SAMPLES, ROUNDS, SAFETY = 16, 6, 1.5  # of the estimate of max_i |J_i|^2: a power iteration is from below
+SAMPLES = 16  # samples that the estimate of max_i |J_i|^2 looks at
+ROUNDS = 6  # power iterations for each of them
+SAFETY = 1.5  # a power iteration is from below, and other samples may have more
 WARM_STARTS = ("center", "extrapolation", "previous")
 
 
 def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
-    """An estimate of max_i s_i |J_i(w)|^2 over evenly spaced samples, by power iterations from below, times 1.5."""
+    """Estimate max_i s_i |J_i(w)|^2 over evenly spaced samples, by power iterations from below, times 1.5."""
     n = len(problem)
     losses = problem.plain()
 
@@ -40,7 +42,9 @@ def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
         return jax.lax.scan(round, first, None, ROUNDS)[1][-1]
 
     sizes = jax.lax.map(one, jnp.linspace(0, n - 1, min(n, SAMPLES)).astype(jnp.int32))
-    weight = 1.0 if problem.weights is None else jnp.max(problem.weights).astype(dtype_of(w))
+    if problem.weights is None:
+        return SAFETY * jnp.max(sizes)
+    weight = jnp.max(problem.weights).astype(dtype_of(w))
     return SAFETY * weight * jnp.max(sizes)
 
 
@@ -59,7 +63,7 @@ class CasimirState(eqx.Module):
     t: Array
 
 
-class CasimirSVRG(AbstractSolver):
+class CasimirSVRG(AbstractInnerSolver):
     """w_k ~ argmin F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k - w_{k-1}).
 
     alpha_k solves alpha_k^2 (kappa_{k+1} + lam) = (1 - alpha_k) alpha_{k-1}^2 (kappa_k + lam) + alpha_k lam, lam the
@@ -87,25 +91,41 @@ class CasimirSVRG(AbstractSolver):
         return CasimirState(w, w, w, jnp.where(lam > 0, start, golden), norm, zero)
 
     def step(self, problem: AbstractProblem, state: CasimirState, drawn: Key) -> tuple[CasimirState, Info]:
-        n, dtype = len(problem), dtype_of(state.w)
+        n = len(problem)
+        dtype = dtype_of(state.w)
         nu = jnp.asarray(self.nu(state.t)).astype(dtype)
         lam = _ridge(problem, dtype)
-        kappa, after = (self._kappa(problem, state.w, state.norm, state.t + j) for j in (0, 1))
+        kappa = self._kappa(problem, state.w, state.norm, state.t)
+        after = self._kappa(problem, state.w, state.norm, state.t + 1)
         sub = problem.smooth(nu).regularize(kappa, state.z)
-        step = 1 / (self._bound(sub, state.w, state.norm, state.t) + (lam + kappa if self.schedule is None else 0))
+        bound = self._bound(sub, state.w, state.norm, state.t)
+        if self.schedule is None:
+            bound = bound + (lam + kappa)
+        step = 1 / bound
         indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
         w = svrg_epoch(sub, self._start(state, kappa, lam), step, indices, self.average)
 
-        a, r, r1 = state.alpha, kappa + lam, after + lam
+        a = state.alpha
+        r = kappa + lam
+        r1 = after + lam
         b = a * a * r - lam
         alpha = (-b + jnp.sqrt(b * b + 4 * r * r1 * a * a)) / (2 * r1)
         beta = a * (1 - a) * r / (a * a * r + alpha * r1)
         z = optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w))
         return CasimirState(w, z, state.z, alpha, state.norm, state.t + 1), Info()
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        start = {"init": norm_price(problem, w)} if self.schedule is None else {}
-        return {"step": epoch_price(problem, w)} | start
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        init = norm_price(problem, w) if self.schedule is None else Cost()
+        return Prices(step=epoch_price(problem, w), init=init)
+
+    def frozen(self, t: Array) -> "CasimirSVRG":
+        return CasimirSVRG(
+            Constant(self.nu(t)),
+            None if self.kappa is None else Constant(self.kappa(t)),
+            None if self.schedule is None else Constant(self.schedule(t)),
+            self.warm_start,
+            self.average,
+        )
 
     def remedy(self) -> str:
         return "Try a smaller step or a larger nu; the step must shrink with nu."
@@ -114,7 +134,7 @@ class CasimirSVRG(AbstractSolver):
         return "casimir_svrg"
 
     def _bound(self, smooth: AbstractProblem, w: Params, norm: Array, t: Array) -> Array:
-        """L: the smoothness max |J_i|^2 / nu of the losses, or 1 / step where a step was given."""
+        """Return L: the smoothness max |J_i|^2 / nu of the losses, or 1 / step where a step was given."""
         if self.schedule is not None:
             return 1 / jnp.asarray(self.schedule(t)).astype(dtype_of(w))
         return norm * jnp.asarray(smooth.outer.smoothness(smooth.outputs(w))).astype(dtype_of(w))

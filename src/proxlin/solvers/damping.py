@@ -1,16 +1,17 @@
 """Accept or reject: a step counts if F(w) - F(w+) >= 0.1 (F(w) - model(w+)), the proximal term in the model."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..subproblem.solve import Answer
+from ..cost import Calls
+from ..subproblem import Answer
 
-ACCEPT, TRIES = 0.1, 60  # the share of the predicted decrease that a step must give; rejections before a stall
+ACCEPT = 0.1  # the share of the predicted decrease that a step must give
+TRIES = 60  # rejections before a step counts as stalled: kappa has then grown beyond all numbers
 
 
 class Damping(eqx.Module):
@@ -26,13 +27,17 @@ class Damping(eqx.Module):
     growth: Array
 
     def raised(self) -> "Damping":
+        """Return the damping after a rejection."""
         growth = 2 * self.growth
         tau = jnp.where(self.curved, 2 * growth * self.tau, self.tau)
         curved = self.curved & (tau < self.kappa)
         kappa = jnp.where(self.curved, self.kappa, growth * self.kappa)
-        return Damping(kappa, jnp.minimum(tau, kappa), curved, jnp.where(self.curved & ~curved, 1, growth))
+        # Plain steps that follow curved ones begin with the first growth again.
+        growth = jnp.where(self.curved & ~curved, 1, growth)
+        return Damping(kappa, jnp.minimum(tau, kappa), curved, growth)
 
     def lowered(self, ratio: Array) -> "Damping":
+        """Return the damping after a step that gave this ratio of its predicted decrease."""
         scale = 1 - (2 * jnp.clip(ratio, 0, 1) - 1) ** 3
         kappa = jnp.where(self.curved, self.kappa, self.kappa * jnp.maximum(1 / 3, scale))
         tau = jnp.where(self.curved, self.tau * jnp.maximum(1 / 10, scale), self.tau)
@@ -40,58 +45,61 @@ class Damping(eqx.Module):
 
 
 def plain(kappa: Array) -> Damping:
-    """No curvature."""
+    """Return the damping of a step without curvature."""
     return Damping(kappa, kappa, jnp.zeros((), bool), jnp.ones_like(kappa))
 
 
 class Trial(eqx.Module):
-    """The answer of a subproblem, F there, kappa |w+ - w|, and how often F was evaluated."""
+    """The answer of a subproblem, F there, kappa |w+ - w|, and the calls that it took."""
 
     answer: Answer
     value: Array
-    measure: Array
-    evaluations: Array
+    slope: Array
+    calls: Calls
 
 
 class Accepted(eqx.Module):
-    """The last trial, the damping for the next step, and the tries, evaluations of F and calls of all trials."""
+    """The last trial, its ratio, the damping for the next step, the number of trials, and the calls of all of them."""
 
     trial: Trial
+    ratio: Array
     damping: Damping
     tries: Array
-    evaluations: Array
-    calls: dict[str, Array]
+    calls: Calls
 
 
 def accepted(attempt: Callable[[Damping], Trial], start: Array, first: Array, damping: Damping) -> Accepted:
-    """Attempts with growing damping, from F = start, until the decrease is a fair share of the predicted one.
+    """Attempt steps with growing damping, from F = start, until the decrease is a fair share of the predicted one."""
+    attempt = jax.jit(attempt)  # It is traced once: for the shapes here, and for the loop.
+
+    def again(found: Accepted) -> Array:
+        return (found.ratio < ACCEPT) & (found.tries < TRIES)
+
+    def body(found: Accepted) -> Accepted:
+        raised = found.damping.raised()
+        damping = jax.tree.map(lambda x, y: jnp.where(found.tries > 0, x, y), raised, found.damping)
+        trial = attempt(damping)
+        ratio = _share(trial, start, first)
+        return Accepted(trial, ratio, damping, found.tries + 1, found.calls + trial.calls)
+
+    # The first attempt is a turn of the loop too, so that the subsolver is compiled once.
+    shapes = jax.eval_shape(attempt, damping)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    before = Accepted(nothing, jnp.full_like(start, -jnp.inf), damping, jnp.int32(0), Calls())
+    found = jax.lax.while_loop(again, body, before)
+    return eqx.tree_at(lambda found: found.damping, found, found.damping.lowered(found.ratio))
+
+
+def _share(trial: Trial, start: Array, first: Array) -> Array:
+    """Return the decrease of F over the predicted one.
 
     When the predicted decrease is lost in round-off, the step is taken as it is: nothing better can be had. Round-off
     is relative to the size of F now, or at the first iterate if that is larger: a residual phi = prediction - y comes
     with the round-off of y, of which F there gives an idea.
     """
-
-    def share(trial: Trial) -> Array:
-        noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(trial.answer.scale, jnp.abs(first))
-        predicted = start - trial.answer.value
-        ratio = (start - trial.value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
-        ratio = jnp.where(jnp.isfinite(trial.value), ratio, -jnp.inf)
-        return jnp.where(predicted <= noise, jnp.where(trial.value <= start, 1.0, ACCEPT), ratio)
-
-    def again(carry: Any) -> Array:
-        _, ratio, _, tries, _, _ = carry
-        return (ratio < ACCEPT) & (tries < TRIES)
-
-    def body(carry: Any) -> Any:
-        _, _, damping, tries, evaluations, calls = carry
-        damping = jax.tree.map(lambda x, y: jnp.where(tries > 0, x, y), damping.raised(), damping)
-        trial = attempt(damping)
-        calls = jax.tree.map(jnp.add, calls, trial.answer.counts)
-        return trial, share(trial), damping, tries + 1, evaluations + trial.evaluations, calls
-
-    # the first attempt is a turn of the loop too, so that the subsolver is compiled once
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, damping))
-    none = jnp.zeros((), jnp.int32)
-    carry = (nothing, jnp.full_like(start, -jnp.inf), damping, none, none, nothing.answer.counts)
-    trial, ratio, damping, tries, evaluations, calls = jax.lax.while_loop(again, body, carry)
-    return Accepted(trial, damping.lowered(ratio), tries, evaluations, calls)
+    noise = 10 * jnp.finfo(start.dtype).eps * jnp.maximum(trial.answer.scale, jnp.abs(first))
+    predicted = start - trial.answer.value
+    ratio = (start - trial.value) / jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
+    ratio = jnp.where(jnp.isfinite(trial.value), ratio, -jnp.inf)
+    in_noise = jnp.where(trial.value <= start, 1.0, ACCEPT)
+    return jnp.where(predicted <= noise, in_noise, ratio)

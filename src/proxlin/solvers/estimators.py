@@ -15,14 +15,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ..compiled import shapes_of
-from ..cost import Cost
-from ..problem import AbstractProblem
-from ..subproblem.solve import Expansion
+from ..cost import Calls, Cost, Prices
+from ..problem import AbstractProblem, Expansion
 from ..types import Params
 
 
@@ -33,50 +30,50 @@ class Batches(eqx.Module):
     jacobian: AbstractProblem
 
     def expand(self, w: Params) -> Expansion:
-        """u_B(w) and J_S(w)."""
-        u, jacobian = self.jacobian.expand(w)
-        return Expansion(u if self.value is None else self.value.stack(w), jacobian)
+        """Return u_B(w) and J_S(w)."""
+        both = self.jacobian.expand(w)
+        if self.value is None:
+            return both
+        return Expansion(w, both.c, self.value.stack(w), both.jacobian)
 
     def extrapolate(self, anchor: Params, w: Params) -> Expansion:
-        """u_B(anchor) + J_B(anchor)(w - anchor), and J_S(anchor)."""
+        """Return u_B(anchor) + J_B(anchor)(w - anchor), and J_S(anchor)."""
+        both = self.jacobian.expand(anchor)
         if self.value is None:
-            return extrapolate(self.expand(anchor), anchor, w)
-        return Expansion(self.value.linearize(anchor).stack(w), self.jacobian.expand(anchor)[1])
+            return both.at(w)
+        return Expansion(w, both.c, self.value.linearize(anchor).stack(w), both.jacobian)
 
     def epoch(self, n: int) -> int:
-        """The steps in which as many samples are drawn as there are."""
-        return max(1, n // (len(self.jacobian) + (0 if self.value is None else len(self.value))))
+        """Return the number of steps in which as many samples are drawn as there are."""
+        drawn = len(self.jacobian)
+        if self.value is not None:
+            drawn = drawn + len(self.value)
+        return max(1, n // drawn)
 
     def prices(self, w: Params) -> tuple[Cost, Cost]:
-        """Of `expand` and `extrapolate`."""
+        """Return the prices of `expand` and of `extrapolate`."""
         both = self.jacobian.prices(w).expand
         if self.value is None:
             return both, both
         return both + self.value.prices(w).value, both + self.value.linearize(w).prices(w).value
 
 
-def extrapolate(at: Expansion, anchor: Params, w: Params) -> Expansion:
-    """u + J (w - anchor), and J."""
-    away, _ = ravel_pytree(optax.tree.sub(w, anchor))
-    return Expansion(at.u + at.jacobian @ away, at.jacobian)
-
-
 class AbstractEstimator(eqx.Module):
-    """u and J at w from two batches and a memory of earlier steps."""
+    """Estimates of u and J at w, from two batches and a memory of earlier steps."""
 
     @abc.abstractmethod
     def init(self, problem: AbstractProblem, w: Params) -> Any:
-        """The memory before the first step."""
+        """Return the memory before the first step."""
 
     @abc.abstractmethod
     def estimate(
         self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Any
-    ) -> tuple[Expansion, Any, dict[str, Array]]:
-        """The estimate at step t, the memory for the next one, and the counts of calls beyond the price of a step."""
+    ) -> tuple[Expansion, Any, Calls | None]:
+        """Return the estimate at step t, the memory for the next one, and the calls beyond the price of a step."""
 
     @abc.abstractmethod
-    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> dict[str, Cost]:
-        """The prices of a step and of those calls."""
+    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> Prices:
+        """Return the prices of a step and of those calls."""
 
 
 class MiniBatch(AbstractEstimator):
@@ -87,18 +84,11 @@ class MiniBatch(AbstractEstimator):
 
     def estimate(
         self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: None
-    ) -> tuple[Expansion, None, dict[str, Array]]:
-        return batches.expand(w), None, {}
+    ) -> tuple[Expansion, None, None]:
+        return batches.expand(w), None, None
 
-    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> dict[str, Cost]:
-        return {"step": batches.prices(w)[0]}
-
-
-class Memory(eqx.Module):
-    """An expansion, and the w that it belongs to."""
-
-    at: Expansion
-    w: Params
+    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> Prices:
+        return Prices(step=batches.prices(w)[0])
 
 
 class Sarah(AbstractEstimator):
@@ -106,18 +96,21 @@ class Sarah(AbstractEstimator):
 
     period: Array | None
 
-    def init(self, problem: AbstractProblem, w: Params) -> Memory:
+    def init(self, problem: AbstractProblem, w: Params) -> Expansion:
         return _nothing(problem, w)
 
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Memory
-    ) -> tuple[Expansion, Memory, dict[str, Array]]:
+        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Expansion
+    ) -> tuple[Expansion, Expansion, Calls]:
         due = _due(self.period, problem, batches, t)
-        moved = lambda: _plus(memory.at, batches.expand(w), batches.expand(memory.w))
-        at = jax.lax.cond(due, lambda: Expansion(*problem.expand(w)), moved)
-        return at, Memory(at, w), {"snapshot": due.astype(jnp.int32)}
 
-    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> dict[str, Cost]:
+        def moved() -> Expansion:
+            return memory.moved(batches.expand(w), batches.expand(memory.w))
+
+        at = jax.lax.cond(due, lambda: problem.expand(w), moved)
+        return at, at, Calls(expand=due)
+
+    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> Prices:
         return _with_snapshots(batches.prices(w)[0] * 2, problem, w)
 
 
@@ -126,43 +119,43 @@ class Svrg(AbstractEstimator):
 
     period: Array | None
 
-    def init(self, problem: AbstractProblem, w: Params) -> Memory:
+    def init(self, problem: AbstractProblem, w: Params) -> Expansion:
         return _nothing(problem, w)
 
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Memory
-    ) -> tuple[Expansion, Memory, dict[str, Array]]:
+        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Expansion
+    ) -> tuple[Expansion, Expansion, Calls]:
         due = _due(self.period, problem, batches, t)
 
-        def taken() -> tuple[Expansion, Memory]:
-            at = Expansion(*problem.expand(w))
-            return at, Memory(at, w)
+        def taken() -> tuple[Expansion, Expansion]:
+            at = problem.expand(w)
+            return at, at
 
-        def moved() -> tuple[Expansion, Memory]:
-            ahead = extrapolate(memory.at, memory.w, w)
-            return _plus(ahead, batches.expand(w), batches.extrapolate(memory.w, w)), memory
+        def moved() -> tuple[Expansion, Expansion]:
+            ahead = memory.at(w)
+            return ahead.moved(batches.expand(w), batches.extrapolate(memory.w, w)), memory
 
         at, memory = jax.lax.cond(due, taken, moved)
-        return at, memory, {"snapshot": due.astype(jnp.int32)}
+        return at, memory, Calls(expand=due)
 
-    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> dict[str, Cost]:
+    def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> Prices:
         return _with_snapshots(sum(batches.prices(w), Cost()), problem, w)
 
 
 def _due(period: Array | None, problem: AbstractProblem, batches: Batches, t: Array) -> Array:
-    return t % (batches.epoch(len(problem)) if period is None else period) == 0
+    """Whether step t begins with a snapshot."""
+    if period is None:
+        return t % batches.epoch(len(problem)) == 0
+    return t % period == 0
 
 
-def _plus(at: Expansion, new: Expansion, old: Expansion) -> Expansion:
-    return jax.tree.map(lambda a, x, y: a + x - y, at, new, old)
-
-
-def _nothing(problem: AbstractProblem, w: Params) -> Memory:
-    """Zeros: the first step is a snapshot."""
+def _nothing(problem: AbstractProblem, w: Params) -> Expansion:
+    """Return zeros: the first step is a snapshot."""
     shapes = shapes_of(type(problem).expand, problem, w)
-    return Memory(Expansion(*(jnp.zeros(x.shape, x.dtype) for x in shapes)), w)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return Expansion(w, problem.coefficients(), zeros.u, zeros.jacobian)
 
 
-def _with_snapshots(step: Cost, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-    """A snapshot takes the place of the mini-batches of its step."""
-    return {"step": step, "snapshot": problem.prices(w).expand + step * -1}
+def _with_snapshots(step: Cost, problem: AbstractProblem, w: Params) -> Prices:
+    """Return the prices where a snapshot takes the place of the mini-batches of its step."""
+    return Prices(step=step, expand=problem.prices(w).expand + step * -1)

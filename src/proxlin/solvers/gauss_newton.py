@@ -5,7 +5,6 @@ The dual of a step has k variables, one for each output:
     min_v  |J'v|^2 / (2 kappa) - <u, v> + f*(v),      x = w - J'v / kappa
 """
 
-import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -15,90 +14,65 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from .. import subproblem
 from ..checks import one_of, whole
-from ..cost import Cost
-from ..inners import Linearized
-from ..outers import AbstractProximable
-from ..problem import AbstractProblem, LossOfMean
+from ..cost import Prices
+from ..outers import AbstractOuter, AbstractProximable
+from ..problem import AbstractProblem, Expansion, LossOfMean, Quadratic
 from ..schedules import as_schedule
-from ..subproblem.solve import Expansion, General, Subsolver, cone_of
 from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info
 from .estimators import AbstractEstimator, Batches, MiniBatch, Sarah, Svrg
 from .sampling import integers
 
-ESTIMATORS, SUBSOLVERS = ("minibatch", "sarah", "svrg"), ("exact", "apg")
+ESTIMATORS = ("minibatch", "sarah", "svrg")
+APG_TOL = 1e-6  # of the relative change of v, as in the code of Tran-Dinh et al. 2020 ...
+APG_STEPS = 100  # ... and so is this number of iterations
+
+Subsolver = Callable[[Expansion, Quadratic, AbstractOuter], tuple[Params, Array | None]]
 
 
-class AbstractStep(eqx.Module):
-    """argmin_x f(u + J (x - w)) + quadratic(x) + kappa/2 |x - w|^2 for given u and J."""
-
-    @abc.abstractmethod
-    def minimize(self, problem: AbstractProblem, w: Params, kappa: Array, at: Expansion) -> tuple[Params, Array | None]:
-        """The minimiser, and its certified gap where there is one."""
-
-    @abc.abstractmethod
-    def check(self, problem: AbstractProblem) -> None:
-        """Raise a sentence where f is not of the kind that is needed."""
+def solve_exactly(at: Expansion, quadratic: Quadratic, f: AbstractOuter) -> tuple[Params, Array]:
+    """Return argmin_x f(u + J (x - w)) + quadratic(x) to machine precision, and its certified gap."""
+    answer = subproblem.solve(at, quadratic, f, jnp.zeros((), dtype_of(at.w)))
+    return answer.w, answer.gap
 
 
-class ExactStep(AbstractStep):
-    """By the exact dual solver, to machine precision."""
-
-    def minimize(self, problem: AbstractProblem, w: Params, kappa: Array, at: Expansion) -> tuple[Params, Array]:
-        original = problem.expanded_at()[0] if isinstance(problem.inner, Linearized) else problem
-        answer = Subsolver(tol=0.0).solve(original.linearize(w).regularize(kappa, w), w, at)
-        return answer.w, answer.gap
-
-    def check(self, problem: AbstractProblem) -> None:
-        try:
-            known = not isinstance(cone_of(problem)[0], General)
-        except TypeError:
-            known = False
-        if not known:
-            raise TypeError(
-                f'stochastic_gauss_newton(subsolver="exact") needs an outer function of proxlin with a projection; '
-                f'it got {type(problem.outer).__name__}. Take subsolver="apg".'
-            )
-
-
-class AcceleratedStep(AbstractStep):
-    """By accelerated proximal gradient on the dual (ADPG of Tran-Dinh et al. 2020, the solver of the paper).
+def solve_by_gradients(at: Expansion, quadratic: Quadratic, f: AbstractOuter) -> tuple[Params, None]:
+    """Return the same by accelerated proximal gradient on the dual (ADPG of Tran-Dinh et al. 2020), without a gap.
 
     v+ = prox_{f*/L}(y - (J J'y / M - u) / L),  L = |J J'|_F / M,  y = v+ + (tau - 1) / tau+ (v+ - v)
     """
+    assert isinstance(f, AbstractProximable)
+    J = at.jacobian[0]
+    M = quadratic.weight.astype(J.dtype)
+    center, unravel = ravel_pytree(quadratic.center)
+    anchor, _ = ravel_pytree(at.w)
+    u = at.u[0] + J @ (center - anchor)
+    G = J @ J.T / M
+    L = jnp.sqrt(jnp.sum(G * G))
+    L = jnp.where(L > 0, L, jnp.ones_like(L))
+    tol = jnp.asarray(APG_TOL, J.dtype)
 
-    tol: Array = eqx.field(default=1e-6, converter=jnp.asarray)  # of the relative change of v, as theirs ...
-    max_iterations: int = eqx.field(default=100, static=True)  # ... and so is this
+    def body(carry: Any) -> Any:
+        v, y, tau, _, t = carry
+        z = y - (G @ y - u) / L
+        new = z - f.prox(L * z, L) / L  # Moreau
+        after = (1 + jnp.sqrt(1 + 4 * tau * tau)) / 2
+        moved = jnp.sum((new - v) ** 2) > tol * tol * jnp.sum(new * new)
+        return new, new + (tau - 1) / after * (new - v), after, moved, t + 1
 
-    def minimize(self, problem: AbstractProblem, w: Params, kappa: Array, at: Expansion) -> tuple[Params, None]:
-        quadratic = problem.regularize(kappa, w).quadratic
-        assert quadratic is not None
-        dtype, outer = dtype_of(w), problem.outer
-        assert isinstance(outer, AbstractProximable)
-        J, M = at.jacobian[0], quadratic.weight.astype(dtype)
-        center, unravel = ravel_pytree(quadratic.center)
-        u = at.u[0] + J @ (center - ravel_pytree(w)[0])
-        G = J @ J.T / M
-        L = jnp.sqrt(jnp.sum(G * G))
-        L = jnp.where(L > 0, L, jnp.ones_like(L))
-        tol = self.tol.astype(dtype)
+    def going(carry: Any) -> Array:
+        _, _, _, moved, t = carry
+        return moved & (t < APG_STEPS)
 
-        def body(carry: Any) -> Any:
-            v, y, tau, _, t = carry
-            z = y - (G @ y - u) / L
-            new = z - outer.prox(L * z, L) / L  # Moreau
-            after = (1 + jnp.sqrt(1 + 4 * tau * tau)) / 2
-            moved = jnp.sum((new - v) ** 2) > tol * tol * jnp.sum(new * new)
-            return new, new + (tau - 1) / after * (new - v), after, moved, t + 1
+    zero = jnp.zeros_like(u)
+    start = (zero, zero, jnp.ones((), J.dtype), jnp.asarray(True), jnp.int32(0))
+    v = jax.lax.while_loop(going, body, start)[0]
+    return unravel(center - v @ J / M), None
 
-        zero = jnp.zeros_like(u)
-        start = (zero, zero, jnp.ones((), dtype), jnp.asarray(True), jnp.int32(0))
-        v = jax.lax.while_loop(lambda c: c[3] & (c[4] < self.max_iterations), body, start)[0]
-        return unravel(center - v @ J / M), None
 
-    def check(self, problem: AbstractProblem) -> None:
-        pass
+SUBSOLVERS: dict[str, Subsolver] = {"exact": solve_exactly, "apg": solve_by_gradients}
 
 
 class GaussNewtonState(eqx.Module):
@@ -122,7 +96,7 @@ class StochasticGaussNewton(AbstractSolver):
 
     kappa: Callable
     estimator: AbstractEstimator
-    subsolver: AbstractStep
+    subsolver: Subsolver = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
     jacobian_batch_size: int | None = eqx.field(static=True)
 
@@ -133,13 +107,14 @@ class StochasticGaussNewton(AbstractSolver):
         return integers(key, (count, self._drawn()), len(problem))
 
     def step(self, problem: AbstractProblem, state: GaussNewtonState, drawn: Array) -> tuple[GaussNewtonState, Info]:
-        w, t = state.w, state.t
-        kappa = jnp.asarray(self.kappa(t)).astype(dtype_of(w))
-        at, memory, counts = self.estimator.estimate(problem, self._batches(problem, drawn), w, t, state.memory)
-        w, gap = self.subsolver.minimize(problem, w, kappa, at)
-        return GaussNewtonState(w, memory, t + 1), Info(counts, gap=gap)
+        w = state.w
+        kappa = jnp.asarray(self.kappa(state.t)).astype(dtype_of(w))
+        batches = self._batches(problem, drawn)
+        at, memory, calls = self.estimator.estimate(problem, batches, w, state.t, state.memory)
+        w, gap = self.subsolver(at, subproblem.proximal(problem, kappa, w), problem.outer)
+        return GaussNewtonState(w, memory, state.t + 1), Info(calls, gap=gap)
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         batches = self._batches(problem, jnp.zeros((self._drawn(),), jnp.int32))
         return self.estimator.prices(problem, batches, w)
 
@@ -148,7 +123,8 @@ class StochasticGaussNewton(AbstractSolver):
 
     def check(self, problem: AbstractProblem) -> None:
         AbstractSolver.check(self, problem)
-        self.subsolver.check(problem)
+        if self.subsolver is solve_exactly:
+            _check_exact(problem.outer)
 
     def remedy(self) -> str:
         first = float(jnp.max(jnp.asarray(self.kappa(jnp.zeros((), jnp.int32)))))
@@ -158,13 +134,24 @@ class StochasticGaussNewton(AbstractSolver):
         return "stochastic_gauss_newton"
 
     def _drawn(self) -> int:
-        """Samples drawn for a step."""
+        """Return the number of samples drawn for a step."""
         return self.batch_size + (self.jacobian_batch_size or 0)
 
     def _batches(self, problem: AbstractProblem, drawn: Array) -> Batches:
         if self.jacobian_batch_size is None:
             return Batches(None, problem[drawn])
         return Batches(problem[drawn[: self.batch_size]], problem[drawn[self.batch_size :]])
+
+
+def _check_exact(f: AbstractOuter) -> None:
+    """Raise a sentence where the dual of f is not known."""
+    try:
+        subproblem.dual_form(f)
+    except TypeError as error:
+        raise TypeError(
+            f'stochastic_gauss_newton(subsolver="exact") needs an outer function of proxlin with a projection; '
+            f'it got {type(f).__name__}. Take subsolver="apg".'
+        ) from error
 
 
 def stochastic_gauss_newton(
@@ -175,7 +162,7 @@ def stochastic_gauss_newton(
     period: Any = None,
     subsolver: str = "exact",
 ) -> StochasticGaussNewton:
-    """w+ = argmin_x f(u + J (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, u and J estimates of the mean and Jacobian.
+    """Return w+ = argmin_x f(u + J (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, u and J estimates.
 
     The prox-linear step of `LossOfMean`, the paper's PLI for equations. `kappa` is a number or a schedule;
     `batch_size` is that of the value, `jacobian_batch_size` that of the Jacobian (None: one batch for both).
@@ -190,10 +177,9 @@ def stochastic_gauss_newton(
     if period is not None:
         period = jnp.asarray(whole(period, "period"), jnp.int32)
     made = {"minibatch": MiniBatch, "sarah": lambda: Sarah(period), "svrg": lambda: Svrg(period)}[estimator]()
+    batch_size = whole(batch_size, "batch_size")
+    if jacobian_batch_size is not None:
+        jacobian_batch_size = whole(jacobian_batch_size, "jacobian_batch_size")
     return StochasticGaussNewton(
-        as_schedule(kappa, "kappa"),
-        made,
-        ExactStep() if subsolver == "exact" else AcceleratedStep(),
-        whole(batch_size, "batch_size"),
-        None if jacobian_batch_size is None else whole(jacobian_batch_size, "jacobian_batch_size"),
+        as_schedule(kappa, "kappa"), made, SUBSOLVERS[subsolver], batch_size, jacobian_batch_size
     )

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ..checks import number, whole
-from ..cost import Cost
+from ..cost import Calls, Prices
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..types import Params
@@ -71,7 +71,7 @@ class LBFGS(AbstractSolver):
         after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
         curvature = 1 / _inverse_curvature(after)
         measure = stationarity(jnp.linalg.norm(point.gradient), curvature, point.value)
-        return after, Info({"more": tries - 1}, measure, ~moved & (state.stored == 0))
+        return after, Info(Calls(subgradient=tries - 1), measure, ~moved & (state.stored == 0))
 
     def _points(self, problem: AbstractProblem, unravel: Callable[[Array], Params]) -> Callable[[Array], Point]:
         smooth = problem if self.nu is None else problem.smooth(self.nu)
@@ -82,9 +82,9 @@ class LBFGS(AbstractSolver):
 
         return point
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         price = problem.prices(w).subgradient
-        return {"step": price, "more": price, "init": price}
+        return Prices(step=price, subgradient=price, init=price)
 
     def epoch(self, problem: AbstractProblem) -> int:
         return RECORD

@@ -1,4 +1,4 @@
-"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak and prox-linear are one solver."""
+"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak, prox-linear and PLI are one solver."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..checks import flag, whole
-from ..cost import Cost
+from ..cost import Prices
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
-from ..subproblem.solve import Subsolver
 from ..types import Key, Params, dtype_of
 from .base import AbstractSolver, Info, State
 from .models import AbstractModel, Linear, ProxLinear, Truncated
@@ -27,15 +26,17 @@ class ModelBased(AbstractSolver):
     model: AbstractModel
     schedule: Callable
     batch_size: int | None = eqx.field(static=True)
-    replace: bool = eqx.field(static=True)
+    replace: bool = eqx.field(default=True, static=True)
 
     def init(self, problem: AbstractProblem, w: Params) -> State:
-        return State(w, jnp.zeros((), jnp.int32))
+        return State(w, jnp.zeros((), jnp.int32), self.model.init(problem, w))
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Array:
+        """Return the indices of count batches, or a key for each step on the full batch."""
         if self.batch_size is None:
-            return jnp.zeros((count,), jnp.int32)
-        n, b = len(problem), self.batch_size
+            return jax.random.split(key, count)
+        n = len(problem)
+        b = self.batch_size
         if self.replace:
             drawn = jax.random.randint(key, (count, b), 0, n, jnp.int32)
         else:
@@ -47,64 +48,68 @@ class ModelBased(AbstractSolver):
 
     def step(self, problem: AbstractProblem, state: State, drawn: Array) -> tuple[State, Info]:
         batch = problem if self.batch_size is None else problem[drawn]
-        step = jnp.asarray(self.schedule(state.t)).astype(dtype_of(state.w))
-        w, counts = self.model.minimize(batch, state.w, step)
-        return State(w, state.t + 1), Info(counts)
+        w, memory, info = self.model.minimize(batch, state.w, self.size(state), drawn, state.memory)
+        return State(w, state.t + 1, memory), info
+
+    def size(self, state: State) -> Array:
+        """Return the size of the next step."""
+        return jnp.asarray(self.schedule(state.t)).astype(dtype_of(state.w))
 
     def epoch(self, problem: AbstractProblem) -> int:
-        return 1 if self.batch_size is None else max(1, len(problem) // self.batch_size)
+        if self.batch_size is None:
+            return 1
+        return max(1, len(problem) // self.batch_size)
 
     def full_batch(self) -> bool:
-        return self.batch_size is None
+        return self.batch_size is None and self.model.one_pass
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        batch = problem if self.batch_size is None else problem[jnp.zeros((self.batch_size,), jnp.int32)]
-        return self.model.prices(batch, w)
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        if self.batch_size is not None:
+            problem = problem[jnp.zeros((self.batch_size,), jnp.int32)]
+        return self.model.prices(problem, w)
 
     def check(self, problem: AbstractProblem) -> None:
         AbstractSolver.check(self, problem)
-        if isinstance(self.model, ProxLinear):
-            if not isinstance(problem, MeanOfLosses):
-                raise TypeError(
-                    f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton."
-                )
-            self.model.subsolver.check(problem)
-        if self.batch_size is not None and not self.replace and self.batch_size > len(problem):
+        self.model.check(problem)
+        if self.batch_size is None:
+            return
+        if isinstance(self.model, ProxLinear) and not isinstance(problem, MeanOfLosses):
+            raise TypeError(f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton.")
+        if not self.replace and self.batch_size > len(problem):
             raise ValueError(
                 f"A batch of {self.batch_size} without replacement needs as many samples; there are {len(problem)}."
             )
 
     def remedy(self) -> str:
-        first = float(jnp.max(jnp.asarray(self.schedule(jnp.zeros((), jnp.int32)))))
-        return f"Try a smaller step, such as {first / 10:.2g}."
+        first = jnp.asarray(self.schedule(jnp.zeros((), jnp.int32)))
+        return self.model.remedy(float(jnp.max(first)))
 
     def name(self) -> str:
-        model, batch = type(self.model).__name__, "subgradient_descent" if self.batch_size is None else "sgd"
-        named = {"Linear": batch, "Truncated": "truncated", "ProxLinear": "stochastic_prox_linear"}
-        return named.get(model, model)
+        return self.model.name(self.batch_size is None)
 
 
 def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
-    """The stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the paper.
+    """Return the stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the paper.
 
     `step` is a number or a schedule. For `LossOfMean` the mini-batch estimate is biased, as the paper says.
     """
-    return ModelBased(Linear(), as_schedule(step, "step"), whole(batch_size, "batch_size"), flag(replace, "replace"))
+    schedule = as_schedule(step, "step")
+    return ModelBased(Linear(), schedule, whole(batch_size, "batch_size"), flag(replace, "replace"))
 
 
 def subgradient_descent(step: Any) -> ModelBased:
-    """w - step v, v in dF(w), on the full batch: GD."""
-    return ModelBased(Linear(), as_schedule(step, "step"), None, True)
+    """Return w - step v, v in dF(w), on the full batch: GD."""
+    return ModelBased(Linear(), as_schedule(step, "step"), None)
 
 
 def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
-    """w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of F_i (Polyak)."""
-    return ModelBased(Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size"), True)
+    """Return w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of F_i (Polyak)."""
+    return ModelBased(Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size"))
 
 
 def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
-    """w+ = argmin_x (1/b) sum_{i in batch} f(phi_i(w) + J_i (x - w)) + |x - w|^2 / (2 step), exactly.
+    """Return w+ = argmin_x (1/b) sum_{i in batch} f(phi_i(w) + J_i (x - w)) + |x - w|^2 / (2 step), exactly.
 
-    Solved through its dual, of size batch_size * k; 1/step is kappa.
+    It is solved through its dual, of size batch_size * k; 1/step is kappa.
     """
-    return ModelBased(ProxLinear(Subsolver()), as_schedule(step, "step"), whole(batch_size, "batch_size"), True)
+    return ModelBased(ProxLinear(), as_schedule(step, "step"), whole(batch_size, "batch_size"))

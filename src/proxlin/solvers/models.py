@@ -1,40 +1,67 @@
 """Convex models of F at w and their proximal minimisers, argmin_x model(x) + |x - w|^2 / 2 step."""
 
 import abc
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from .. import subproblem
 from ..checks import number
-from ..cost import Cost
-from ..problem import AbstractProblem
-from ..subproblem.solve import Subsolver
-from ..types import Params
+from ..cost import Calls, Prices
+from ..problem import AbstractProblem, Expansion, LinearMap
+from ..types import Key, Params
+from .base import AbstractInnerSolver, Info, stationarity
 
 
 class AbstractModel(eqx.Module):
     """A convex model of F around w."""
 
-    @abc.abstractmethod
-    def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
-        """argmin_x model(x) + |x - w|^2 / 2 step, and the count of calls beyond the price of a step."""
+    one_pass: ClassVar[bool] = True  # a step on the full batch sees all the data once
 
     @abc.abstractmethod
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        """The prices of those calls."""
+    def minimize(
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+    ) -> tuple[Params, Any, Info]:
+        """Return argmin_x model(x) + |x - w|^2 / 2 step, the memory for the next step, and the certificate."""
+
+    @abc.abstractmethod
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        """Return what that costs."""
+
+    @abc.abstractmethod
+    def name(self, full_batch: bool) -> str:
+        """Return the name of the method that takes these steps."""
+
+    def init(self, problem: AbstractProblem, w: Params) -> Any:
+        """Return the memory before the first step."""
+        return None
+
+    def check(self, problem: AbstractProblem) -> None:
+        """Raise a sentence where the model does not fit the problem."""
+
+    def remedy(self, step: float) -> str:
+        """Say what to try after a divergence."""
+        return f"Try a smaller step, such as {step / 10:.2g}."
 
 
 class Linear(AbstractModel):
     """F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v."""
 
-    def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
-        return optax.tree.add_scale(w, -step, problem.subgradient(w)), {}
+    def minimize(
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+    ) -> tuple[Params, Any, Info]:
+        return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return {"step": problem.prices(w).subgradient}
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        return Prices(step=problem.prices(w).subgradient)
+
+    def name(self, full_batch: bool) -> str:
+        return "subgradient_descent" if full_batch else "sgd"
 
 
 class Truncated(AbstractModel):
@@ -45,26 +72,115 @@ class Truncated(AbstractModel):
     def __init__(self, lower: Any = 0.0):
         self.lower = number(lower, "The lower bound of a truncated model")
 
-    def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
+    def minimize(
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+    ) -> tuple[Params, Any, Info]:
         value, v = problem.value_and_subgradient(w)
         square = jnp.asarray(optax.tree.vdot(v, v))
         above = jnp.maximum(value - self.lower.astype(value.dtype), jnp.zeros_like(value))
         polyak = above / jnp.where(square > 0, square, jnp.ones_like(square))
-        return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), {}
+        return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), None, Info()
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return {"step": problem.prices(w).subgradient}
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        return Prices(step=problem.prices(w).subgradient)
+
+    def name(self, full_batch: bool) -> str:
+        return "truncated"
 
 
 class ProxLinear(AbstractModel):
-    """sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper: the modified Gauss-Newton step."""
+    """sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the modified Gauss-Newton step."""
 
-    subsolver: Subsolver
+    tol: Array = eqx.field(default=1e-10, converter=jnp.asarray)
 
-    def minimize(self, problem: AbstractProblem, w: Params, step: Array) -> tuple[Params, dict[str, Array]]:
-        batch = problem.gathered()  # its rows travel once; the loops of a split subproblem would add up many times
-        answer = self.subsolver.solve(batch.linearize(w).regularize(1 / step, w), w)
-        return answer.w, answer.counts
+    def minimize(
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+    ) -> tuple[Params, Any, Info]:
+        kappa = 1 / step
+        answer = self.solve(problem, self.expand(problem, w), kappa)
+        slope = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
+        measure = stationarity(slope, kappa, answer.scale)
+        calls = None
+        if not subproblem.is_dense(problem, w):
+            calls = Calls(push=answer.pushes, pull=answer.pulls)
+        return answer.w, None, Info(calls, measure, None, answer.gap)
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return self.subsolver.prices(problem, w)
+    def expand(self, problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
+        """Return the expansion at w, which the subproblems with different kappa share."""
+        return subproblem.expand(problem, w)
+
+    def solve(self, problem: AbstractProblem, expansion: Expansion | LinearMap, kappa: Array) -> subproblem.Answer:
+        """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2."""
+        quadratic = subproblem.proximal(problem, kappa, expansion.w)
+        return subproblem.solve(expansion, quadratic, problem.outer, self.tol)
+
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        return subproblem.prices(problem, w)
+
+    def name(self, full_batch: bool) -> str:
+        return "prox_linear" if full_batch else "stochastic_prox_linear"
+
+    def check(self, problem: AbstractProblem) -> None:
+        subproblem.dual_form(problem.outer)
+
+    def remedy(self, step: float) -> str:
+        return f"Try a larger kappa, such as {10 / step:.2g}, or None for an adaptive one."
+
+
+class IncrementalMemory(eqx.Module):
+    """The count of outer steps, and what the inner solver keeps from one to the next."""
+
+    t: Array
+    kept: Any
+
+
+class ProxLinearIncremental(AbstractModel):
+    """The model of eq. (3), minimised by `epochs(t)` steps of an incremental solver: PLI.
+
+    The subproblem is a problem and the subsolver is a solver.
+    """
+
+    one_pass: ClassVar[bool] = False
+
+    inner: AbstractInnerSolver
+    epochs: Callable[[Array], Any]
+
+    def init(self, problem: AbstractProblem, w: Params) -> IncrementalMemory:
+        return IncrementalMemory(jnp.zeros((), jnp.int32), self.inner.remember(problem, w))
+
+    def minimize(
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: IncrementalMemory
+    ) -> tuple[Params, IncrementalMemory, Info]:
+        t = memory.t
+        solver = self.inner.frozen(t)
+        epochs = jnp.asarray(self.epochs(t)).astype(jnp.int32)
+        sub = problem.linearize(w).regularize(1 / step, w)  # eq. (3)
+
+        def epoch(j: Array, state: Any) -> Any:
+            again, state = _hidden(sub, state)
+            return solver.step(again, state, jax.random.fold_in(key, j))[0]
+
+        state = jax.lax.fori_loop(0, epochs, epoch, solver.restart(sub, w, memory.kept))
+        new = solver.iterate(state)
+        info = Info(Calls(epoch=epochs), gap=solver.gap(sub, state))
+        return new, IncrementalMemory(t + 1, solver.keep(state)), info
+
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        price = self.inner.prices(problem.linearize(w), w)
+        return Prices(step=price.init, epoch=price.step)
+
+    def name(self, full_batch: bool) -> str:
+        return "pli"
+
+    def check(self, problem: AbstractProblem) -> None:
+        self.inner.check(problem)
+
+    def remedy(self, step: float) -> str:
+        return "Try a smaller step."
+
+
+def _hidden(sub: AbstractProblem, state: Any) -> tuple[AbstractProblem, Any]:
+    """Hide the anchor behind a barrier, so that XLA does not keep phi of every sample there."""
+    _, anchor = sub.expanded_at()
+    anchor, state = jax.lax.optimization_barrier((anchor, state))
+    return eqx.tree_at(lambda p: p.inner.anchor, sub, anchor), state

@@ -1,58 +1,28 @@
-"""Exact prox-linear (modified Gauss-Newton): w+ = argmin_x model(x; w) + kappa/2 |x - w|^2, eq. (3) of the paper."""
+"""Exact prox-linear (modified Gauss-Newton): w+ = argmin_x model(x; w) + kappa/2 |x - w|^2, eq. (3) of the paper.
 
+With a fixed kappa it is `ModelBased(ProxLinear(tol), Constant(1 / kappa), None)`. Here are the two methods that choose
+kappa or the point of expansion themselves.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
 from ..checks import flag, number
-from ..cost import Cost
+from ..cost import Calls, Prices
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
-from ..subproblem.solve import Subsolver
-from ..types import Params, dtype_of
-from . import curvature as newton
-from .base import AbstractSolver, Info, State, stationarity
+from ..schedules import Constant
+from ..types import Params
+from . import curvature
+from .base import AbstractSolver, Info, stationarity
 from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
-
-
-class ProxLinearFixed(AbstractSolver):
-    """The paper's iteration: kappa fixed, every step taken."""
-
-    outers = AbstractProximable
-    instead = "pli"
-
-    kappa: Array
-    subsolver: Subsolver
-
-    def init(self, problem: AbstractProblem, w: Params) -> State:
-        return State(w, jnp.zeros((), jnp.int32))
-
-    def step(self, problem: AbstractProblem, state: State, drawn: Any) -> tuple[State, Info]:
-        w = state.w
-        kappa = self.kappa.astype(dtype_of(w))
-        answer = self.subsolver.solve(problem.linearize(w).regularize(kappa, w), w)
-        moved = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
-        measure = stationarity(moved, kappa, answer.scale)
-        return State(answer.w, state.t + 1), Info(answer.counts, measure, None, answer.gap)
-
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return self.subsolver.prices(problem, w)
-
-    def check(self, problem: AbstractProblem) -> None:
-        self.subsolver.check(problem)
-
-    def remedy(self) -> str:
-        return f"Try a larger kappa, such as {float(jnp.max(self.kappa)) * 10:.2g}, or None for an adaptive one."
-
-    def full_batch(self) -> bool:
-        return True
-
-    def name(self) -> str:
-        return "prox_linear"
+from .model_based import ModelBased
+from .models import ProxLinear
 
 
 class AdaptiveState(eqx.Module):
@@ -63,55 +33,62 @@ class AdaptiveState(eqx.Module):
     first: Array
     kappa: Array
     t: Array
-    memory: newton.Memory | None
+    memory: curvature.Memory | None
 
 
 class ProxLinearAdaptive(AbstractSolver):
-    """kappa by accepted model decrease (accept.py): no step increases F.
+    """Prox-linear steps, with kappa by accepted model decrease (damping.py): no step increases F.
 
-    It starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and steps have become
-    slow, the curvature of phi along the kinks of f takes the place of kappa (newton.py).
+    kappa starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and steps have become
+    slow, the curvature of phi along the kinks of f takes the place of kappa (curvature.py).
     """
 
     outers = AbstractProximable
     instead = "pli"
 
-    subsolver: Subsolver
+    model: ProxLinear
 
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
         value, kappa = first_kappa(problem, w)
-        memory = newton.remember(self.subsolver, problem, w)
+        memory = curvature.remember(problem, w)
         return AdaptiveState(w, value, value, kappa, jnp.zeros((), jnp.int32), memory)
 
     def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
-        w, start, memory = state.w, state.value, state.memory
-        problem = self.subsolver.placed(problem, w)
-        if memory is None:
-            found, counts = prox_linear_step(self.subsolver, problem, w, start, state.first, state.kappa), {}
-        else:
-            old, plan = memory, newton.plan(problem, w, start, memory)
-            damping = Damping(state.kappa, jnp.minimum(memory.tau, state.kappa), plan.curved, jnp.ones_like(start))
-            attempt = lambda x: newton.attempt(self.subsolver, problem, w, old, plan, x)
-            found = accepted(attempt, start, state.first, damping)
-            memory, counts = newton.recall(old, problem, w, plan, found), {"pulls": plan.frame.pulls}
+        w = state.w
+        start = state.value
+        found, memory, calls = self._found(problem, state)
         trial = found.trial
         keep = trial.value <= start
         moved = optax.tree.norm(optax.tree.sub(trial.answer.w, w))
-        after = optax.tree.where(keep, trial.answer.w, w)
         stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
-        counts = counts | {"values": found.evaluations} | found.calls
+        new = optax.tree.where(keep, trial.answer.w, w)
         least = jnp.minimum(trial.value, start)
-        after = AdaptiveState(after, least, state.first, found.damping.kappa, state.t + 1, memory)
-        measure = stationarity(trial.measure, state.kappa, trial.answer.scale)
-        return after, Info(counts, measure, stalled, trial.answer.gap)
+        after = AdaptiveState(new, least, state.first, found.damping.kappa, state.t + 1, memory)
+        measure = stationarity(trial.slope, state.kappa, trial.answer.scale)
+        return after, Info(calls, measure, stalled, trial.answer.gap)
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+    def _found(self, problem: AbstractProblem, state: AdaptiveState) -> tuple[Accepted, curvature.Memory | None, Calls]:
+        """Return the accepted step, a plain one or one with curvature, the memory for the next one, and the calls."""
+        if state.memory is None:
+            found = prox_linear_step(self.model, problem, state.w, state.value, state.first, state.kappa)
+            return found, None, found.calls
+        plan = curvature.plan(problem, state.w, state.value, state.memory)
+        tau = jnp.minimum(state.memory.tau, state.kappa)
+        damping = Damping(state.kappa, tau, plan.curved, jnp.ones_like(state.value))
+
+        def attempt(damping: Damping) -> Trial:
+            return curvature.attempt(problem, plan, damping, self.model.tol)
+
+        found = accepted(attempt, state.value, state.first, damping)
+        memory = curvature.recall(problem, plan, found)
+        return found, memory, found.calls + Calls(pull=plan.frame.pulls)
+
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         price = problem.prices(w)
-        more = {"values": price.value, "pulls": price.pull, "init": price.subgradient}
-        return self.subsolver.prices(problem, w) | more
+        return replace(self.model.prices(problem, w), init=price.subgradient, value=price.value, pull=price.pull)
 
     def check(self, problem: AbstractProblem) -> None:
-        self.subsolver.check(problem)
+        self.model.check(problem)
 
     def full_batch(self) -> bool:
         return True
@@ -121,7 +98,7 @@ class ProxLinearAdaptive(AbstractSolver):
 
 
 def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
-    """F(w) and |v|^2 / F(w), v in dF(w)."""
+    """Return F(w) and |v|^2 / F(w), v in dF(w)."""
     value, v = problem.value_and_subgradient(w)
     size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
     square = jnp.asarray(optax.tree.vdot(v, v))
@@ -129,15 +106,16 @@ def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
 
 
 def prox_linear_step(
-    subsolver: Subsolver, problem: AbstractProblem, w: Params, start: Array, first: Array, kappa: Array
+    model: ProxLinear, problem: AbstractProblem, w: Params, start: Array, first: Array, kappa: Array
 ) -> Accepted:
-    """Solve at w, where F is start, with a growing kappa."""
-    expansion = subsolver.expand(problem, w)
+    """Solve at w, where F is start, with a growing kappa until the step is accepted."""
+    expansion = model.expand(problem, w)
 
     def attempt(damping: Damping) -> Trial:
-        answer = subsolver.solve(problem.linearize(w).regularize(damping.kappa, w), w, expansion)
+        answer = model.solve(problem, expansion, damping.kappa)
         moved = optax.tree.norm(optax.tree.sub(answer.w, w))
-        return Trial(answer, problem.value(answer.w), damping.kappa * moved, jnp.ones((), jnp.int32))
+        calls = Calls(value=1, push=answer.pushes, pull=answer.pulls)
+        return Trial(answer, problem.value(answer.w), damping.kappa * moved, calls)
 
     return accepted(attempt, start, first, plain(kappa))
 
@@ -164,39 +142,46 @@ class ProxLinearAccelerated(AbstractSolver):
     instead = "pli"
 
     kappa: Array | None
-    subsolver: Subsolver
+    model: ProxLinear
 
     def init(self, problem: AbstractProblem, w: Params) -> AcceleratedState:
         value, kappa = first_kappa(problem, w)
-        kappa = kappa if self.kappa is None else self.kappa.astype(kappa.dtype)
+        if self.kappa is not None:
+            kappa = self.kappa.astype(kappa.dtype)
         return AcceleratedState(w, value, value, w, kappa, jnp.zeros((), jnp.int32))
 
     def step(self, problem: AbstractProblem, state: AcceleratedState, drawn: Any) -> tuple[AcceleratedState, Info]:
         x = state.w
-        found = prox_linear_step(self.subsolver, problem, x, state.value, state.first, state.kappa)
-        answer, value = found.trial.answer, found.trial.value
-        kappa = found.damping.kappa if self.kappa is None else state.kappa
+        found = prox_linear_step(self.model, problem, x, state.value, state.first, state.kappa)
+        of_x = found.trial.answer
+        value = found.trial.value
+        kappa = state.kappa if self.kappa is not None else found.damping.kappa
+
         a = 2 / (state.t.astype(value.dtype) + 2)
         y = optax.tree.add(optax.tree.scale(a, state.z), optax.tree.scale(1 - a, x))
-        second = self.subsolver.solve(problem.linearize(y).regularize(kappa, y), y)
-        ahead = problem.value(second.w)
-        first = (value <= ahead) | ~jnp.isfinite(ahead)
-        best, least = optax.tree.where(first, answer.w, second.w), jnp.where(first, value, ahead)
-        keep = least <= state.value
-        moved = optax.tree.norm(optax.tree.sub(answer.w, x))
-        z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(second.w, x))
-        w, least = optax.tree.where(keep, best, x), jnp.where(keep, least, state.value)
-        counts = {"values": found.evaluations + 1} | jax.tree.map(jnp.add, found.calls, second.counts)
-        measure = stationarity(kappa * moved, state.kappa, answer.scale)
-        after = AcceleratedState(w, least, state.first, z, kappa, state.t + 1)
-        return after, Info(counts, measure, ~keep, answer.gap)
+        of_y = self.model.solve(problem, self.model.expand(problem, y), kappa)
+        ahead = problem.value(of_y.w)
+        z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(of_y.w, x))
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        prices = ProxLinearAdaptive(self.subsolver).prices(problem, w)
-        return prices | {"step": prices["step"] * 2}
+        x_is_better = (value <= ahead) | ~jnp.isfinite(ahead)
+        best = optax.tree.where(x_is_better, of_x.w, of_y.w)
+        least = jnp.where(x_is_better, value, ahead)
+        keep = least <= state.value
+        new = optax.tree.where(keep, best, x)
+        least = jnp.where(keep, least, state.value)
+        after = AcceleratedState(new, least, state.first, z, kappa, state.t + 1)
+
+        moved = optax.tree.norm(optax.tree.sub(of_x.w, x))
+        measure = stationarity(kappa * moved, state.kappa, of_x.scale)
+        calls = found.calls + Calls(value=1, push=of_y.pushes, pull=of_y.pulls)
+        return after, Info(calls, measure, ~keep, of_x.gap)
+
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        prices = ProxLinearAdaptive(self.model).prices(problem, w)
+        return replace(prices, step=prices.step * 2)
 
     def check(self, problem: AbstractProblem) -> None:
-        self.subsolver.check(problem)
+        self.model.check(problem)
 
     def full_batch(self) -> bool:
         return True
@@ -206,10 +191,12 @@ class ProxLinearAccelerated(AbstractSolver):
 
 
 def prox_linear(kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False) -> AbstractSolver:
-    """The exact prox-linear method; kappa a number: the paper's iteration, every step taken; None: adaptive."""
-    subsolver = Subsolver(number(tol, "tol", low=0.0, open=True))
+    """Return the exact prox-linear method; kappa a number: the paper's iteration, every step taken; None: adaptive."""
+    model = ProxLinear(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)
     if flag(accelerated, "accelerated"):
-        return ProxLinearAccelerated(kappa, subsolver)
-    return ProxLinearAdaptive(subsolver) if kappa is None else ProxLinearFixed(kappa, subsolver)
+        return ProxLinearAccelerated(kappa, model)
+    if kappa is None:
+        return ProxLinearAdaptive(model)
+    return ModelBased(model, Constant(1 / kappa), None)

@@ -10,16 +10,16 @@ import optax
 from jaxtyping import Array, Int
 
 from ..checks import flag, number
-from ..cost import Cost
+from ..cost import Cost, Prices
 from ..inners import Linearized
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
 from ..types import Key, Params, dtype_of, parameters
-from .base import AbstractSolver, Info, State
+from .base import AbstractInnerSolver, Info, State
 
 
 def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Array, " n"], average: bool) -> Params:
-    """The average (or last) iterate of one epoch from the snapshot w; the quadratic is never sampled.
+    """Return the average (or last) iterate of one epoch from the snapshot w; the quadratic is never sampled.
 
     g_i(x) - g_i(w) + constant + weight x, where constant = mean g(w) - weight center is added up once.
     """
@@ -39,25 +39,32 @@ def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Arra
         if quadratic is not None:
             g = optax.tree.add_scale(g, quadratic.weight.astype(step.dtype), x)
         x = optax.tree.add_scale(x, -step, g)
-        return (x, optax.tree.add(total, x) if average else total), None
+        if average:
+            total = optax.tree.add(total, x)
+        return (x, total), None
 
-    (x, total), _ = jax.lax.scan(body, (start, optax.tree.zeros_like(w) if average else None), drawn)
-    x = optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total) if average else x
+    total = optax.tree.zeros_like(w) if average else None
+    (x, total), _ = jax.lax.scan(body, (start, total), drawn)
+    if average:
+        x = optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total)
     return optax.tree.add(origin, x)
 
 
 def epoch_price(problem: AbstractProblem, w: Params) -> Cost:
-    """One snapshot and n steps: two subgradients a step, or one JVP and one VJP where J_i is fixed."""
-    n, losses = len(problem), problem.plain().prices(w)
+    """Return the price of a snapshot and n steps: two subgradients each, or a JVP and a VJP where J_i is fixed."""
+    n = len(problem)
+    losses = problem.plain().prices(w)
     if not isinstance(problem.inner, Linearized):
         one = problem.plain()[0].prices(w).subgradient
         return losses.subgradient + one * (2 * n)
-    snapshot = losses.subgradient if problem.in_one_chunk(w) else losses.value + losses.pull
+    snapshot = losses.value + losses.pull
+    if problem.in_one_chunk(w):
+        snapshot = losses.subgradient
     return snapshot + Cost(n, n, n, n * problem.outer.oracle_calls)
 
 
 def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
-    """x, i -> g_i(x) - g_i(snapshot), and the mean of g(snapshot)."""
+    """Return the function x, i -> g_i(x) - g_i(snapshot), and the mean of g(snapshot)."""
 
     def change(x: Params, i: Array) -> Params:
         one = losses[i]
@@ -67,26 +74,30 @@ def _two_subgradients(losses: AbstractProblem, snapshot: Params) -> tuple[Callab
 
 
 def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, Params]:
-    """The same in x - anchor, where J_i is fixed: one VJP pulls the change of the dual; 2 n k numbers are kept."""
+    """Return both as functions of x - anchor, for a linearised problem, where J_i is fixed.
+
+    One VJP pulls the change of the dual variables of a sample; those of the snapshot are kept, 2 n k numbers.
+    """
     original, anchor = losses.expanded_at()
-    at, f = parameters(anchor), losses.outer
+    at = parameters(anchor)
+    f = losses.outer
     u0 = original.stack(anchor)
     v0 = jax.vmap(f.subgradient)(u0 + original.push(anchor, optax.tree.sub(snapshot, at)))
     mean = original.pull(anchor, v0 * losses.coefficients().astype(v0.dtype)[:, None])
-
     u0, v0 = losses.whole((u0, v0))
 
     def change(x: Params, i: Array) -> Params:
         one = original[i]
         _, push = jax.linearize(lambda p: one.stack(p)[0], at)
         v = f.subgradient(u0[i] + push(x)) - v0[i]
-        v = v if one.weights is None else v * one.weights.astype(v.dtype)
+        if one.weights is not None:
+            v = v * one.weights.astype(v.dtype)
         return jax.linear_transpose(push, x)(v)[0]
 
     return change, mean
 
 
-class SVRG(AbstractSolver):
+class SVRG(AbstractInnerSolver):
     """Epochs of SVRG on the subgradients (nu None) or on the smoothed losses; one step is one epoch."""
 
     problems = MeanOfLosses
@@ -106,8 +117,8 @@ class SVRG(AbstractSolver):
         w = svrg_epoch(smooth, state.w, step, jax.random.randint(drawn, (n,), 0, n, jnp.int32), self.average)
         return State(w, state.t + 1), Info()
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        return {"step": epoch_price(problem, w)}
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        return Prices(step=epoch_price(problem, w))
 
     def remedy(self) -> str:
         first = float(jnp.max(jnp.asarray(self.schedule(jnp.zeros((), jnp.int32)))))

@@ -1,6 +1,7 @@
 """Wrappers: averaging, best-so-far, other units, and a stochastic solver in the shape of optax."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import optax
 from jaxtyping import Array
 
 from ..checks import check_parameters, described
-from ..cost import Cost
+from ..cost import Calls, Prices
 from ..inners import ScaledInput
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem, LossOfMean, MeanOfLosses, check_maps
@@ -23,7 +24,7 @@ from .model_based import ModelBased
 
 
 class AbstractWrapper(AbstractSolver):
-    """A solver with something else around its steps or its answer; all that it does not say is the solver's."""
+    """Something around the steps or the answer of a solver; everything else is forwarded to the wrapped solver."""
 
     solver: AbstractSolver
 
@@ -39,7 +40,7 @@ class AbstractWrapper(AbstractSolver):
     def full_batch(self) -> bool:
         return self.solver.full_batch()
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         return self.solver.prices(problem, w)
 
     def check(self, problem: AbstractProblem) -> None:
@@ -59,7 +60,7 @@ class AveragedState(eqx.Module):
 
 
 class Averaged(AbstractWrapper):
-    """The same steps; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
+    """The steps of a solver; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
 
     def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
         return AveragedState(self.solver.init(problem, w), w, jnp.zeros((), jnp.int32))
@@ -83,7 +84,7 @@ class BestState(eqx.Module):
 
 
 class BestSoFar(AbstractWrapper):
-    """The same steps; the answer is the iterate of least F among those at the end of an epoch, each F paid for."""
+    """The steps of a solver; the answer is the iterate of least F at the end of an epoch, each F paid for."""
 
     def init(self, problem: AbstractProblem, w: Params) -> BestState:
         return BestState(self.solver.init(problem, w), w, problem.value(w), jnp.zeros((), jnp.int32))
@@ -95,16 +96,19 @@ class BestSoFar(AbstractWrapper):
         value = jax.lax.cond(due, lambda w: problem.value(w), lambda w: jnp.full_like(state.value, jnp.inf), w)
         better = value < state.value
         best = optax.tree.where(better, w, state.best)
-        counts = info.counts | {"best": due.astype(jnp.int32)}
+        calls = Calls(value=due)
+        if info.calls is not None:
+            calls = calls + info.calls
         state = BestState(inner, best, jnp.where(better, value, state.value), state.t + 1)
-        return state, Info(counts, info.measure, info.stalled, info.gap)
+        return state, replace(info, calls=calls)
 
     def iterate(self, state: BestState) -> Params:
         return state.best
 
-    def prices(self, problem: AbstractProblem, w: Params) -> dict[str, Cost]:
-        prices, value = self.solver.prices(problem, w), problem.prices(w).value
-        return prices | {"best": value, "init": prices.get("init", Cost()) + value}
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        prices = self.solver.prices(problem, w)
+        value = problem.prices(w).value
+        return replace(prices, value=value, init=prices.init + value)
 
 
 class RescaledState(eqx.Module):
@@ -113,7 +117,7 @@ class RescaledState(eqx.Module):
 
 
 class Rescaled(AbstractWrapper):
-    """The same solver in the units of w: w = scale * e, and it sees e, where every entry is about 1.
+    """A solver in the units of w: w = scale * e, and it sees e, where every entry is about 1.
 
     `scale` is a tree like w of typical sizes above 0; None: |w_j| at the start, 1 where that is 0. For curve fits with
     parameters of many sizes: steps no longer depend on the units in which the parameters are measured.
@@ -168,7 +172,9 @@ def _size(x: Any) -> Array:
 
 
 def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
-    """A solver whose step needs one batch, as an optax transformation: `update(grads, state, params, batch=batch)`.
+    """Return a solver whose step needs one batch as an optax transformation.
+
+    Call `update(grads, state, params, batch=batch)`:
 
         update = argmin_x model_B(x) + |x - w|^2 / 2 step - w,     B the batch given, with a leading axis of samples
 
@@ -204,9 +210,10 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
 
 
 def _one_step(solver: AbstractSolver, problem: AbstractProblem, w: Params, t: Array) -> Params:
-    """The step t of a solver that takes the whole problem as its batch."""
+    """Take step t of a solver, with the whole problem as its batch."""
     if isinstance(solver, StochasticGaussNewton):
         memory = solver.estimator.init(problem, w)  # of fresh mini-batches: nothing
         return solver.step(problem, GaussNewtonState(w, memory, t), jnp.arange(len(problem)))[0].w
     assert isinstance(solver, ModelBased)
-    return solver.model.minimize(problem, w, jnp.asarray(solver.schedule(t)).astype(dtype_of(w)))[0]
+    step = jnp.asarray(solver.schedule(t)).astype(dtype_of(w))
+    return solver.model.minimize(problem, w, step, t, None)[0]

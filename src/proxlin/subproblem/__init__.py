@@ -1,5 +1,15 @@
 """The convex subproblem of a prox-linear step, solved to a certified gap."""
 
-from .solve import Subsolver, solve_subproblem
+from .solve import Answer, Subsolution, dual_form, expand, is_dense, prices, proximal, solve, solve_subproblem
 
-__all__ = ["Subsolver", "solve_subproblem"]
+__all__ = [
+    "Answer",
+    "Subsolution",
+    "dual_form",
+    "expand",
+    "is_dense",
+    "prices",
+    "proximal",
+    "solve",
+    "solve_subproblem",
+]

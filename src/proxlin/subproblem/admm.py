@@ -1,6 +1,6 @@
 """A short burst of ADMM on the dual: most subproblems need nothing else.
 
-    min_{v in V^n}  1/2 |A'v|^2 + 1/2 sum_i rho_i |v_i|^2 - <b, v>          A of the size that `dense.Scaled` gives it
+min_{v in V^n}  1/2 |A'v|^2 + 1/2 sum_i rho_i |v_i|^2 - <b, v>          A of the size that `dense.Scaled` gives it
 """
 
 from typing import Any
@@ -55,9 +55,7 @@ class State(eqx.Module):
     steps: Array
 
 
-def burst(
-    system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Array, tol: Array
-) -> tuple[Point, Array]:
+def burst(system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Array, tol: Array) -> tuple[Point, Array]:
     """Return a point and the steps that it took, from v with the residual z.
 
         x = argmin 1/2 |A'x|^2 + 1/2 sum rho_i |x_i|^2 - <b, x> + 1/2 |x - w + y|^2,   w = project(1.3 x - 0.3 w + y)

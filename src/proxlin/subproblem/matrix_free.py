@@ -75,8 +75,8 @@ def minimize_matrix_free(
     """Return the best pair found until gap <= tol.
 
     Each step calls push once and pull once, and pull once more each time that smoothness was found too small
-    (|B'(v+ - y)|^2 / weight + rho |v+ - y|^2 > smoothness |v+ - y|^2); two pulls and one push come before. z(y) and d(y)
-    are combinations of what is known, so the gap is checked at each step for free.
+    (|B'(v+ - y)|^2 / weight + rho |v+ - y|^2 > smoothness |v+ - y|^2); two pulls and one push come before. z(y) and
+    d(y) are combinations of what is known, so the gap is checked at each step for free.
     """
     tree = optax.tree
 

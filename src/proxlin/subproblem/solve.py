@@ -2,26 +2,33 @@
 
     min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset
 
-The expansion (w, c, u, J) comes from `problem.expand(w)`, or from `problem.linear_map(w)` where J is too large to form.
+`expand(problem, w)` gives the expansion (w, c, u, J), or a linear map where J is too large to form.
 """
 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from ..checks import check_parameters, number
+from ..compiled import compiled
+from ..cost import Prices, Status
 from ..outers import AbstractOuter, AbstractProximable
 from ..outers.sets import AbstractSet, norms
-from ..problem import Expansion, LinearMap, Quadratic
-from ..types import Params, dtype_of, parameters
+from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
+from ..types import Params, dtype_of, is_parameter, parameters
 from .certificate import Certificate, Seen, certify, rounding
-from .dense import certify_dense, minimize_dense
+from .dense import certify_dense, minimize_dense, push
 from .matrix_free import minimize_matrix_free
+from .pivoting import FEW
 
 MOST = 20_000  # iterations of a matrix-free solve
+JACOBIAN_BYTES = 2**30  # A dense Jacobian above this is not formed ...
+ORDER = 6000  # ... nor a Gram matrix of a larger order: a factorisation would take minutes.
 
 
 class Answer(eqx.Module):
@@ -41,6 +48,42 @@ class Answer(eqx.Module):
     iterations: Array
     pushes: Array
     pulls: Array
+
+
+def is_dense(problem: AbstractProblem, w: Params) -> bool:
+    """Whether the Jacobian and the smaller of the two Gram matrices can be formed, from shapes alone."""
+    m, k, d = _sizes(problem, w)
+    fits = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES
+    return fits and min(m * k, d) <= ORDER
+
+
+def expand(problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
+    """Return the expansion at w, dense where that can be formed.
+
+    Rows on several devices stay there if the system is of order d, or none is formed; a system of order m k is solved
+    whole on each device.
+    """
+    if not is_dense(problem, w):
+        return problem.linear_map(w)
+    m, k, d = _sizes(problem, w)
+    adds_up = m == 1 or (2 * d < m * k and m * k > FEW)
+    if not adds_up:
+        problem = problem.gathered()
+    return problem.expand(w)
+
+
+def prices(problem: AbstractProblem, w: Params) -> Prices:
+    """Return what one solve at w costs: the expansion, or the stack and the pushes and pulls of a matrix-free solve."""
+    price = problem.prices(w)
+    if is_dense(problem, w):
+        return Prices(step=price.expand)
+    return Prices(step=price.value, push=price.push, pull=price.pull)
+
+
+def _sizes(problem: AbstractProblem, w: Params) -> tuple[int, int, int]:
+    """Return the number of blocks, of outputs and of parameters."""
+    d = sum(x.size for x in jax.tree.leaves(parameters(w)))
+    return problem.coefficients().shape[0], problem.outputs(w), d
 
 
 def solve(
@@ -83,7 +126,8 @@ def dual_form(f: AbstractOuter) -> tuple[AbstractSet, Any]:
             f"The exact prox-linear step needs an outer function with a projection; {type(f).__name__} "
             f"has an oracle instead. Take pli."
         )
-    return f.dual_form()
+    support, rho = f.dual_form()
+    return support.dual_set(), rho
 
 
 def _dense(
@@ -101,9 +145,9 @@ def _dense(
     anchor, unravel = ravel_pytree(parameters(expansion.w))
     center, _ = ravel_pytree(quadratic.center)
     root = jnp.broadcast_to(jnp.sqrt(quadratic.weight.astype(dtype)), anchor.shape)
-    J = expansion.c.astype(dtype)[:, None, None] * expansion.jacobian
-    B = J / root[None, None, :]
-    e, v, steps = minimize_dense(B, u + J @ (center - anchor), rho, V, goal, v0)
+    B = expansion.c.astype(dtype)[:, None, None] * expansion.jacobian / root[None, None, :]
+    b = u + push(B, root * (center - anchor))
+    e, v, steps = minimize_dense(B, b, rho, V, goal, v0)
     x = center + e / root
     # The certificate is that of x, which is rounded, and is measured from the anchor, where u is exact.
     moved = root * (x - anchor)
@@ -125,18 +169,20 @@ def _matrix_free(
     v0: Array | None,
     max_iterations: int,
 ) -> Answer:
-    anchor, center = parameters(expansion.w), quadratic.center
+    anchor = parameters(expansion.w)
+    center = quadratic.center
     weight = quadratic.weight.astype(u.dtype)
     c = expansion.c.astype(u.dtype)[:, None]
-    push = lambda d: c * expansion.push(d)
-    pull = lambda v: expansion.pull(c * v)
-    b = u + push(optax.tree.sub(center, anchor))
-    found = minimize_matrix_free(push, pull, b, rho, weight, V, goal, max_iterations, v0)
+    forward = lambda d: c * expansion.push(d)
+    back = lambda v: expansion.pull(c * v)
+    b = u + forward(optax.tree.sub(center, anchor))
+    found = minimize_matrix_free(forward, back, b, rho, weight, V, goal, max_iterations, v0)
     x = optax.tree.add(center, found.d)
-    judged = _certify_free(found.v, found.spread, x, anchor, center, weight, V, rho, u, push, pull)
+    judged = _certify_free(found.v, found.spread, x, anchor, center, weight, V, rho, u, forward, back)
     value = judged.value + quadratic.offset.astype(u.dtype)
     # One push for b, one push and one pull for the certificate.
-    pushes, pulls = found.pushes + 2, found.pulls + 1
+    pushes = found.pushes + 2
+    pulls = found.pulls + 1
     return Answer(x, found.v, value, judged.gap, judged.error, size, found.steps, pushes, pulls)
 
 
@@ -175,3 +221,62 @@ def _blur(x: Params, center: Params) -> Array:
     """Return what rounding may have done to x - center: the centre is the result of a few operations itself."""
     eps = jnp.finfo(dtype_of(x)).eps
     return 2 * eps * (optax.tree.norm(x) + optax.tree.norm(center))
+
+
+class Subsolution(eqx.Module):
+    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`, `iterations`, `status`.
+
+    The gap is absolute; `relative_gap` is the gap over the size of F at the start, the sum of its terms without signs.
+    """
+
+    w: Params
+    value: float = eqx.field(static=True)
+    gap: float = eqx.field(static=True)
+    relative_gap: float = eqx.field(static=True)
+    iterations: int = eqx.field(static=True)
+    status: Status = eqx.field(static=True)
+
+
+def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10) -> Subsolution:
+    """Return argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
+
+    The gap bounds value - minimum, for the `w` that is returned, rounding included. Status "converged" means that it is
+    at most tol times the size of F(w), the sum of its terms without signs; "almost" that only the bound of rounding is
+    above that: this arithmetic cannot tell more. `tol` is raised to 100 eps where it is below. The value includes the
+    proximal term and the ridge.
+    """
+    check_problem(problem, "solve_subproblem")
+    kappa = number(kappa, "kappa", low=0.0, open=True)
+    tol = number(tol, "tol", low=0.0, open=True)
+    dual_form(problem.outer)
+    w = check_parameters(w, problem.data)
+    at, rest = eqx.partition(w, is_parameter)
+    answer, wanted = _solve(problem.bind(rest), at, kappa, tol)
+    gap = float(answer.gap)
+    iterations = int(answer.iterations)
+    relative_gap = gap / max(float(answer.scale), float(wanted))
+    status = _status(gap, float(answer.error), float(wanted), iterations)
+    return Subsolution(eqx.combine(answer.w, rest), float(answer.value), gap, relative_gap, iterations, status)
+
+
+def _status(gap: float, error: float, wanted: float, iterations: int) -> Status:
+    if gap <= wanted:
+        return Status.converged
+    if gap - error <= wanted:
+        return Status.almost
+    if iterations >= MOST:
+        return Status.budget
+    return Status.stalled
+
+
+@compiled
+def _solve(problem: AbstractProblem, w: Params, kappa: Array, tol: Array) -> tuple[Answer, Array]:
+    answer = solve(expand(problem, w), proximal(problem, kappa, w), problem.outer, tol)
+    return answer, target(tol, answer.scale)
+
+
+def proximal(problem: AbstractProblem, kappa: Array, w: Params) -> Quadratic:
+    """Return the quadratic of the problem plus kappa/2 |x - w|^2."""
+    quadratic = problem.regularize(kappa, w).quadratic
+    assert quadratic is not None
+    return quadratic

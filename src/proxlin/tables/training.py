@@ -21,12 +21,13 @@ from ..compiled import compiled
 from ..inners import residual
 from ..networks import MLP, WithLinear
 from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, SquaredL2
-from ..problem import MeanOfLosses
+from ..problem import AbstractProblem, MeanOfLosses
 from ..run import minimize
+from ..run.auto import choose
+from ..run.loop import Limits, advance
 from ..schedules import AbstractSchedule
-from ..solvers import AbstractSolver, prox_linear, sgd, truncated
-from ..solvers.auto import choose
-from ..solvers.base import scan_steps
+from ..solvers import Info, prox_linear, sgd, truncated
+from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
 from .standardize import NORMAL, has_scale, scaled
 
@@ -183,29 +184,44 @@ def _all_at_once(
     w = task.starts(settings, members, dtype)
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)
-    carried = w, jnp.zeros((), jnp.int32)
-    problem, s = task.problem(dtype, 1.0, None), jnp.asarray(weights, dtype)
+    problem = task.problem(dtype, 1.0, None)
+    each = (ridges, jnp.asarray(weights, dtype), steps)
+    key = jax.random.key(task.seed)
     for piece in range(PIECES):
-        key = jax.random.fold_in(jax.random.key(task.seed), piece)
-        carried = _piece(method, problem, carried, key, (ridges, s, steps), (length, length * PIECES))
-        jax.block_until_ready(carried)
+        w = _piece(method, problem, w, key, jnp.int32(piece), each, (length, length * PIECES))
+        jax.block_until_ready(w)
         say((piece + 1) / PIECES)
-    return jax.tree.map(np.asarray, carried[0])
+    return jax.tree.map(np.asarray, w)
+
+
+class _Pieces(AbstractWrapper):
+    """A solver that draws the samples of a whole piece at once."""
+
+    length: int = eqx.field(static=True)
+
+    def init(self, problem: AbstractProblem, w: Params) -> Any:
+        return self.solver.init(problem, w)
+
+    def step(self, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:
+        return self.solver.step(problem, state, drawn)
+
+    def epoch(self, problem: AbstractProblem) -> int:
+        return self.length
 
 
 @compiled
 def _piece(
-    method: Callable, problem: MeanOfLosses, carried: tuple[Params, Array], key: Array, each: Any, counts: tuple
-) -> tuple[Params, Array]:
-    """The next steps of every fit: `counts` are those of this piece and of all."""
+    method: Callable, problem: MeanOfLosses, w: Params, key: Array, piece: Array, each: Any, counts: tuple
+) -> Params:
+    """Return every fit after the next steps: `counts` are those of this piece and of all."""
     length, count = counts
-    drawn = jax.random.randint(key, (length,), 0, len(problem), jnp.int32)
-    w, t = carried
+    start = piece * length
 
     def one(w: Params, ridge: Array, s: Array, step: Array) -> Params:
-        solver: AbstractSolver = method(Falling(step, count))
+        solver = _Pieces(method(Falling(step, count)), length)
         own = MeanOfLosses(problem.inner, problem.outer, problem.data, ridge=ridge, weights=s)
-        state = eqx.tree_at(lambda state: state.t, solver.init(own, w), t)
-        return scan_steps(solver, own, state, drawn)[0].w
+        state = eqx.tree_at(lambda state: state.t, solver.init(own, w), start)
+        _, record = advance(own, solver, state, key, start, Limits(start + length))
+        return record.w
 
-    return jax.vmap(one)(w, *each), t + length
+    return jax.vmap(one)(w, *each)

@@ -97,7 +97,7 @@ def segment_smoothness(problem: AbstractProblem, w: Params, after: Params, point
 
 @compiled
 def _least_singular(problem: AbstractProblem, w: Params) -> Array:
-    J = problem.expand(w)[1]
+    J = problem.expand(w).jacobian
     J = J.reshape(-1, J.shape[-1])
     if J.shape[0] > J.shape[1]:
         return jnp.zeros((), J.dtype)

@@ -22,7 +22,7 @@ from ..problem import AbstractProblem
 from ..run import follow, minimize
 from ..schedules import Power
 from ..solvers import AbstractSolver, pli, prox_linear, sgd
-from ..subproblem import Subsolver
+from ..subproblem import is_dense
 from ..types import Params, dtype_of, parameters
 from .search import Axis, Choice, Grid, Lattice, Search, Setting, search_all
 
@@ -166,7 +166,7 @@ def _scales(problem: AbstractProblem, w: Params) -> tuple[float, float]:
 
 def _small(problem: AbstractProblem, w: Params) -> bool:
     """Whether an exact step is quick (shapes alone)."""
-    if not isinstance(problem.outer, AbstractProximable) or not Subsolver().dense(problem, w):
+    if not isinstance(problem.outer, AbstractProximable) or not is_dense(problem, w):
         return False
     rows, d = len(problem) * problem.outputs(w), sum(x.size for x in jax.tree.leaves(parameters(w)))
     order = min(rows, d)
