@@ -15,7 +15,7 @@ import numpy as np
 import proxlin as px
 from proxlin.files.writing import write_file
 from proxlin.networks import MLP
-from proxlin.subproblem.solve import Subsolver
+from proxlin.subproblem import is_dense
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     w = predict.init(jax.random.key(0), dtype)
     data = (jnp.asarray(rng.normal(size=(2000, 128)), dtype), jnp.asarray(rng.normal(size=(2000, 10)), dtype))
     problem = px.MeanOfLosses(px.residual(predict), px.L2(), data)
-    assert not Subsolver().dense(problem, w)
+    assert not is_dense(problem, w)
     before = _peak()
     start = time.perf_counter()
     answer = px.solve_subproblem(problem, w, 0.1, tol=arguments.tol)

@@ -64,7 +64,7 @@ def case_row(repeats: int) -> dict:
     import numpy as np
 
     from proxlin.experiments.students import Arena, problems_of, solver_of, train
-    from proxlin.solvers import scan_steps
+    from proxlin.run.loop import Limits, advance
 
     arena = Arena(512, 1000, 1e5, "elu", "laplace")
     problem = problems_of(arena, 0, 1000, 4096)[0]
@@ -73,11 +73,8 @@ def case_row(repeats: int) -> dict:
 
     @jax.jit
     def bare(solver, problem, w, key):
-        def epoch(t, state):
-            drawn = solver.draw(problem, jax.random.fold_in(key, t), 1000)
-            return scan_steps(solver, problem, state, drawn)[0]
-
-        return jax.lax.fori_loop(0, 100, epoch, solver.init(problem, w))
+        state = solver.init(problem, w)
+        return advance(problem, solver, state, key, jnp.int32(0), Limits(jnp.int32(100_000)))[0]
 
     runs = {
         "case": lambda: train(CASE),

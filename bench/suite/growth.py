@@ -179,7 +179,7 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
 
     import proxlin as px
     from bench.suite.steps import N, loss
-    from proxlin.solvers import scan_steps
+    from proxlin.run.loop import Limits, advance
 
     w, x, y, problem = network(64, N)
     grid = jnp.logspace(-4, -2, cells, dtype=jnp.float32)
@@ -189,7 +189,8 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
     def ours(problem, w, grid):
         def run(step):
             solver = px.sgd(step)
-            return scan_steps(solver, problem, solver.init(problem, w), solver.draw(problem, jax.random.key(0), N))[0].w
+            state = solver.init(problem, w)
+            return advance(problem, solver, state, jax.random.key(0), jnp.int32(0), Limits(jnp.int32(N)))[0].w
 
         return jax.lax.map(run, grid, batch_size=4)  # all 64 at once were slower than one by one
 

@@ -145,20 +145,29 @@ def worker(name: str, folder: str, kappa: float) -> tuple[float, float]:
 
 
 class Ours:
-    """solve_dense compiled for one row; `run` returns (seconds, answer)."""
+    """`subproblem.solve` compiled for one row; `run` returns (seconds, answer)."""
 
     def __init__(self, A: np.ndarray, b: np.ndarray, kappa: float):
         import jax
         import jax.numpy as jnp
 
-        from proxlin.outers.sets import Ball
-        from proxlin.subproblem.dual import solve_dense
+        import proxlin as px
+        from proxlin import subproblem
+        from proxlin.problem import Expansion, Quadratic
 
         jax.config.update("jax_enable_x64", True)
         n, d = len(b) // K, A.shape[1]
-        B, c = jnp.asarray(A.reshape(n, K, d) / n), jnp.asarray(b.reshape(n, K) / n)
-        self.data = B, c, jnp.zeros(n), jnp.asarray(kappa), Ball(), jnp.asarray(TOL)
-        self.build, self.jax = jax.jit(solve_dense).lower, jax
+        B, c = jnp.asarray(A.reshape(n, K, d)), jnp.asarray(b.reshape(n, K))
+        size = float(np.mean(np.linalg.norm(b.reshape(n, K), axis=1)))
+
+        def solve(B, c, kappa, v0=None):
+            zero = jnp.zeros(d)
+            at = Expansion(zero, jnp.full(n, 1 / n), c, B)
+            quadratic = Quadratic(kappa, zero, jnp.zeros(()))
+            return subproblem.solve(at, quadratic, px.L2(), jnp.asarray(TOL / size), v0=v0)  # the gap is TOL
+
+        self.data = B, c, jnp.asarray(kappa)
+        self.build, self.jax = jax.jit(solve).lower, jax
         start = time.perf_counter()
         self.cold = self.build(*self.data).compile()
         self.compile = time.perf_counter() - start
@@ -170,7 +179,7 @@ class Ours:
 
     def warm(self) -> Callable[[], float]:
         """A run from the solution for 1.1 kappa."""
-        near = self.cold(*self.data[:3], 1.1 * self.data[3], *self.data[4:]).v
+        near = self.cold(*self.data[:2], 1.1 * self.data[2]).v
         solve = self.build(*self.data, near).compile()
         return lambda: seconds(lambda: solve(*self.data, near))
 
@@ -187,7 +196,7 @@ class Contest:
         self.A, self.b = make(n, d, p)
         self.ours = Ours(self.A, self.b, self.kappa)
         answer = self.ours.run()[1]
-        d, v = np.asarray(answer.d), np.asarray(answer.v)
+        d, v = np.asarray(answer.w), np.asarray(answer.v)
         self.gap = certificate(self.A, self.b, self.kappa, d, v)
         if self.gap > TOL:
             raise AssertionError(f"{self.case}: the gap of ours is {self.gap:.1e}, above {TOL:g}")

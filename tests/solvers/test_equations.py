@@ -13,9 +13,11 @@ from jax.extend.random import threefry_2x32
 import proxlin as px
 from proxlin.data.equations import LOSSES, MarginLosses, equations, log1p
 from proxlin.outers.sets import Box
-from proxlin.solvers.gauss_newton import AcceleratedStep, ExactStep
+from proxlin.problem import Expansion
+from proxlin.solvers import gauss_newton
+from proxlin.solvers.gauss_newton import solve_by_gradients, solve_exactly
+from proxlin.subproblem import proximal
 from proxlin.subproblem.pivoting import solve_few_bounds
-from proxlin.subproblem.solve import Expansion
 from zoo import WeightedL1, normal
 
 pytestmark = pytest.mark.reference
@@ -130,7 +132,8 @@ def test_the_problem_of_any_losses():
     m = Y * (X @ np.asarray(w))
     each = naive_losses(m)
     np.testing.assert_allclose(p.value(w), each[:, 3].mean() + np.mean(m**2) + each[:, 0].mean(), rtol=1e-13)
-    u, J = equations(X, Y).expand(w)
+    at = equations(X, Y).expand(w)
+    u, J = at.u, at.jacobian
     np.testing.assert_allclose(u[0], mean(w), rtol=1e-13)
     np.testing.assert_allclose(J[0], jacobian(w), rtol=1e-12, atol=1e-15)
     with pytest.raises(ValueError, match="'square' is neither"):
@@ -146,8 +149,9 @@ def test_sparse_rows_are_the_same_problem():
     rows = px.SparseRows(indices, rng.normal(size=(N, 3)), 9)
     w = jnp.asarray(rng.normal(size=9))
     a, b = equations(rows, Y), equations(np.asarray(rows.dense()), Y)
-    for one, two in zip(a.expand(w), b.expand(w), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-15)
+    one, two = a.expand(w), b.expand(w)
+    np.testing.assert_allclose(one.u, two.u, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(one.jacobian, two.jacobian, rtol=1e-12, atol=1e-15)
 
 
 # ------------------------------------------------------------------------------------------------ exact subproblem
@@ -170,8 +174,9 @@ def test_a_few_bounds_against_all_faces(rho):
         assert 0 <= float(point.gap) <= 1e-12 * max(1, np.abs(H).max())
 
 
-STEPS = {"exact": ExactStep(), "apg": AcceleratedStep(), "apg, tight": AcceleratedStep(1e-14, 100_000)}
-minimize = eqx.filter_jit(lambda step, p, w, kappa, at: step.minimize(p, w, kappa, at)[0])
+def minimize(step, p, at, kappa):
+    """The step of a subsolver, compiled afresh: its tolerance is a constant of the module."""
+    return eqx.filter_jit(lambda at, kappa: step(at, proximal(p, kappa, at.w), p.outer)[0])(at, kappa)
 
 
 SLOW = pytest.mark.slow  # a box as Huber's, and batches as those of another estimator
@@ -180,13 +185,17 @@ SLOW = pytest.mark.slow  # a box as Huber's, and batches as those of another est
 @pytest.mark.parametrize(
     "outer", [px.Huber(), pytest.param(px.L1(), marks=SLOW), px.L2()], ids=lambda f: type(f).__name__
 )
-def test_accelerated_dual_gradient_against_the_exact_step(outer):
+def test_accelerated_dual_gradient_against_the_exact_step(outer, monkeypatch):
     for seed in range(3):
         p = equations(X, Y, outer, ridge=0.1)
         w, u = jnp.asarray(normal(seed, D)), jnp.asarray(np.abs(normal(seed + 10, 1, K)))
-        at = Expansion(u, jnp.asarray(normal(seed + 20, 1, K, D)))
+        at = Expansion(w, jnp.ones(1), u, jnp.asarray(normal(seed + 20, 1, K, D)))
         kappa = jnp.asarray(0.3 * 10.0**seed)
-        x = {name: minimize(step, p, w, kappa, at) for name, step in STEPS.items()}
+        x = {"exact": minimize(solve_exactly, p, at, kappa), "apg": minimize(solve_by_gradients, p, at, kappa)}
+        with monkeypatch.context() as tight:
+            tight.setattr(gauss_newton, "APG_TOL", 1e-14)
+            tight.setattr(gauss_newton, "APG_STEPS", 100_000)
+            x["apg, tight"] = minimize(solve_by_gradients, p, at, kappa)
         model = lambda x, p=p, at=at, w=w, kappa=kappa: float(
             p.outer.value(at.u[0] + at.jacobian[0] @ (x - w)) + 0.05 * x @ x + kappa / 2 * (x - w) @ (x - w)
         )
@@ -326,14 +335,16 @@ def test_the_first_order_correction_leaves_an_error_of_second_order():
 def test_passes_are_the_contract():
     """A value costs 1/2n a sample, a Jacobian of k rows (1 + k)/2n; sarah pays twice, and for snapshots."""
     p, w = equations(X, Y), jnp.asarray(START)
-    passes = lambda *a: {
-        name: cost.passes(N) * 2 * N for name, cost in px.stochastic_gauss_newton(*a).prices(p, w).items()
-    }
-    assert passes(1.0, 6, 4) == {"step": 6 + 4 * (1 + K)}
-    assert passes(1.0, 6) == {"step": 6 * (1 + K)}
+
+    def calls(*settings):
+        prices = px.stochastic_gauss_newton(*settings).prices(p, w)
+        return prices.step.passes(N) * 2 * N, prices.expand.passes(N) * 2 * N
+
+    assert calls(1.0, 6, 4) == (6 + 4 * (1 + K), 0)
+    assert calls(1.0, 6) == (6 * (1 + K), 0)
     both = 2 * (6 + 4 * (1 + K))
-    assert passes(1.0, 6, 4, "sarah") == {"step": both, "snapshot": N * (1 + K) - both}
-    assert passes(1.0, 6, 4, "svrg")["step"] == both + 6  # the JVPs of the correction
+    assert calls(1.0, 6, 4, "sarah") == (both, N * (1 + K) - both)  # a snapshot takes the place of its step
+    assert calls(1.0, 6, 4, "svrg")[0] == both + 6  # the JVPs of the correction
 
 
 @pytest.mark.slow

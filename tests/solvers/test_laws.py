@@ -9,8 +9,8 @@ import pytest
 import proxlin as px
 from counting import Counter
 from proxlin.networks import MLP
+from proxlin.run.loop import Limits, advance
 from proxlin.solvers import lbfgs as quasi_newton
-from proxlin.solvers import scan_steps
 from proxlin.types import parameters
 from zoo import PROBLEMS, SOLVERS, normal, vector
 
@@ -45,8 +45,8 @@ def small(dtype=jnp.float64, counter=None, name=None):
 def run(solver, problem, w, seed=0, count=3):
     """init and `count` epochs, as one traceable function."""
     state = solver.init(problem, w)
-    drawn = solver.draw(problem, jax.random.key(seed), count * solver.epoch(problem))
-    return scan_steps(solver, problem, state, drawn)
+    steps = jnp.int32(count * solver.epoch(problem))
+    return advance(problem, solver, state, jax.random.key(seed), jnp.int32(0), Limits(steps))
 
 
 def leaves(tree):
@@ -107,8 +107,9 @@ def test_vmap_over_settings_and_seeds(name):
 
     def go(numbers, seed):
         solver = eqx.combine(numbers, structure)
-        drawn = solver.draw(problem, jax.random.fold_in(jax.random.key(seed), 0), solver.epoch(problem))
-        return solver.iterate(scan_steps(solver, problem, solver.init(problem, w), drawn)[0])
+        limits = Limits(jnp.int32(solver.epoch(problem)))
+        state = solver.init(problem, w)
+        return advance(problem, solver, state, jax.random.key(seed), jnp.int32(0), limits)[1].w
 
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
     batch = eqx.filter_jit(eqx.filter_vmap(go))(stacked, jnp.arange(2))
@@ -292,8 +293,9 @@ def test_sampling_without_replacement_is_a_permutation():
 
 def test_pli_without_a_smoothing_takes_the_dual_loop():
     """With one it is the paper's Casimir-SVRG, as the figures need it."""
-    loops = [type(solver.loop).__name__ for solver in (px.pli(1.0), px.pli(1.0, 0.1), px.pli(1.0, 0.1, inner="dual"))]
-    assert loops == ["DualLoop", "CasimirLoop", "DualLoop"]
+    solvers = (px.pli(1.0), px.pli(1.0, 0.1), px.pli(1.0, 0.1, inner="dual"))
+    loops = [type(each.solver.model.inner).__name__ for each in solvers]
+    assert loops == ["DualAscent", "CasimirSVRG", "DualAscent"]
 
 
 def test_no_step_of_adaptive_prox_linear_or_pli_increases_F():

@@ -10,8 +10,7 @@ import pytest
 
 import proxlin as px
 from proxlin.networks import MLP
-from proxlin.solvers import curvature as newton
-from proxlin.subproblem.solve import cone_of
+from proxlin.subproblem import dual_form
 from zoo import normal
 
 pytestmark = pytest.mark.reference
@@ -169,7 +168,8 @@ def test_subproblems_against_clarabel(name, kind, width):
     model = problem.linearize(w).regularize(0.3, w)
     assert abs(float(model.value(ours.w)) - ours.value) <= 1e-9
 
-    u, jacobian = (np.asarray(x) for x in problem.expand(w))
+    at = problem.expand(w)
+    u, jacobian = np.asarray(at.u), np.asarray(at.jacobian)
     flat, _ = jax.flatten_util.ravel_pytree(w)
     d = cp.Variable(flat.size)
     c = np.asarray(problem.coefficients())
@@ -190,7 +190,8 @@ def test_prox_linear_steps_against_clarabel():
     ours = px.minimize(problem, w, px.prox_linear(0.5), steps=5)
     values = [float(problem.value(w))]
     for _ in range(5):
-        u, jacobian = (np.asarray(x) for x in problem.expand(w))
+        at = problem.expand(w)
+        u, jacobian = np.asarray(at.u), np.asarray(at.jacobian)
         flat, unravel = jax.flatten_util.ravel_pytree(w)
         d = cp.Variable(flat.size)
         losses = sum(cp.norm(u[i] + jacobian[i] @ d) for i in range(N)) / N
@@ -308,12 +309,12 @@ def test_kinks(name):
     v, z = jnp.asarray(v, float), jnp.asarray(z, float)
     pairs = list(zip(z, v, strict=True))
     np.testing.assert_allclose(jnp.sum(v * z), sum(outer.value(x) + outer.conjugate(y) for x, y in pairs))
-    cone, rho = cone_of(px.MeanOfLosses(lambda w, x: w - x, outer, z))
-    free = newton.kinks(cone, v, jnp.full(2, rho, float))
-    np.testing.assert_allclose(newton.across(cone, v, free, z[..., None]), 0, atol=1e-15)
+    V, rho = dual_form(outer)
+    free = V.free(v) & (rho == 0)
+    np.testing.assert_allclose(V.along_face(v, free, z[..., None]), 0, atol=1e-15)
     units = jnp.broadcast_to(jnp.eye(3), (2, 3, 3))
-    rank = np.linalg.matrix_rank(np.asarray(newton.across(cone, v, free, units))).sum()
-    assert rank == int(newton.codimension(cone, v, free)) == count
+    rank = np.linalg.matrix_rank(np.asarray(V.along_face(v, free, units))).sum()
+    assert rank == int(V.face_dimension(v, free)) == count
 
 
 @pytest.mark.processor
@@ -394,7 +395,8 @@ def exact(problem, w, ridge, nu=0.0):
     """
     import cvxpy as cp
 
-    u, jacobian = (np.asarray(x) for x in problem.expand(w))
+    at = problem.expand(w)
+    u, jacobian = np.asarray(at.u), np.asarray(at.jacobian)
     members = np.asarray(problem.outer.oracle.top(jnp.zeros(u.shape[1] - 1), 27)[1])
     outputs = np.concatenate([members, -np.ones((27, 1))], axis=1)
     x, t = cp.Variable(jacobian.shape[-1]), cp.Variable((COUNT, 1))

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin.subproblem import solve as subproblem
-from proxlin.subproblem.solve import Subsolver
+from proxlin.subproblem import exact as subproblem
 from zoo import GroupNorm
 
 pytestmark = pytest.mark.law
@@ -131,12 +130,14 @@ def answers(way, outer, X, y, w, kappa, ridge):
 
     `way` is there for the cache of compiled functions.
     """
-    solver = Subsolver(1e-9, 300)
+    tol = jnp.asarray(1e-9)
 
     def one(X, y, w, kappa, ridge):
-        sub = px.MeanOfLosses(map_of, outer, (X, y), ridge).linearize(w).regularize(kappa, w)
-        answer = solver.solve(sub, w)
-        return answer, sub.value(answer.w), solver.target(answer.scale)
+        problem = px.MeanOfLosses(map_of, outer, (X, y), ridge)
+        quadratic = subproblem.proximal(problem, kappa, w)
+        answer = subproblem.solve(subproblem.expand(problem, w), quadratic, outer, tol, max_iterations=300)
+        value = problem.linearize(w).regularize(kappa, w).value(answer.w)
+        return answer, value, subproblem.target(tol, answer.scale)
 
     return jax.vmap(one)(X, y, w, kappa, ridge)
 

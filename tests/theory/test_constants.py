@@ -23,7 +23,7 @@ def network():
 
 
 def jacobian(problem, w):
-    J = problem.expand(w)[1]
+    J = problem.expand(w).jacobian
     return np.asarray(J.reshape(-1, J.shape[-1]))
 
 

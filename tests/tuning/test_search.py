@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from proxlin.cost import Cost
+from proxlin.cost import Cost, Prices
 from proxlin.run import follow
 from proxlin.tuning.search import Grid, Search, search_all
 
@@ -87,7 +87,7 @@ def test_follow_stays_within_every_mark_and_stops_where_told(problems):
     seen = follow(train, w, px.pli(0.1, 0.1, 3), held_out.value, marks)
     assert np.all(seen.passes[1:] <= marks[1:]) and not seen.diverged
     assert seen.best == seen.measures.min() == float(held_out.value(seen.w))
-    cheap = follow(train, w, px.pli(0.1, 0.1, 3), held_out.value, marks, prices={"inner": Cost(phi=2 * len(train))})
+    cheap = follow(train, w, px.pli(0.1, 0.1, 3), held_out.value, marks, prices=Prices(epoch=Cost(phi=2 * len(train))))
     assert cheap.passes.tolist() == [0.0, 0.0, 3.0, 9.0, 18.0]  # an inner epoch is a pass, all else is free
     start = float(held_out.value(w))
     stuck = follow(train, w, px.sgd(1e-30), held_out.value, range(20), patience=4.0)

@@ -2,9 +2,10 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from benchopt import BaseSolver
 
-from proxlin.solvers.base import scan_steps
+from proxlin.run.loop import Limits, advance
 
 
 class EpochSolver(BaseSolver):
@@ -33,8 +34,7 @@ class EpochSolver(BaseSolver):
         key, epoch = jax.random.key(self.get_seed(use_repetition=True) % 2**31), 0
         self.w, state = self.start, _init(self.solver, self.problem, self.start)
         while callback():
-            drawn = jax.random.fold_in(key, epoch)
-            state = jax.block_until_ready(_epoch(self.solver, self.problem, state, drawn))
+            state = jax.block_until_ready(_epoch(self.solver, self.problem, state, key, jnp.int32(epoch)))
             self.w, epoch = self.solver.iterate(state), epoch + 1
 
     def get_result(self):
@@ -47,6 +47,6 @@ def _init(solver, problem, w):
 
 
 @eqx.filter_jit
-def _epoch(solver, problem, state, key):
-    drawn = solver.draw(problem, key, solver.epoch(problem))
-    return scan_steps(solver, problem, state, drawn)[0]
+def _epoch(solver, problem, state, key, epoch):
+    steps = solver.epoch(problem)
+    return advance(problem, solver, state, key, epoch * steps, Limits((epoch + 1) * steps))[0]

@@ -21,7 +21,7 @@ Arrays hold n blocks of size k: `v` and `z` are (n, k), `rho` is (n,).
 
 import abc
 import functools
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ class AbstractSet(eqx.Module):
         """Return the length that solvers take as their unit: they work with V / size."""
         return 1.0
 
-    def scaled(self, factor: Array) -> Self:
+    def scaled(self, factor: Array) -> "AbstractSet":
         """Return factor * V; only asked with factor = 1 / size."""
         return self
 

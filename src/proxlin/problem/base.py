@@ -94,7 +94,8 @@ class AbstractProblem(eqx.Module):
 
     def linear_map(self, w: Params) -> LinearMap:
         """Return the first-order expansion at w without a matrix."""
-        return LinearMap(self, w, self.coefficients(), self.stack(w))
+        u = self.stack(w)
+        return LinearMap(self, w, self.coefficients().astype(u.dtype), u)
 
     def __len__(self) -> int:
         """Return n."""

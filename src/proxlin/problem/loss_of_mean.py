@@ -69,7 +69,7 @@ class LossOfMean(AbstractProblem):
         d = sum(x.size for x in jax.tree.leaves(at))
         zero = (jnp.zeros_like(basis[0]), jnp.zeros((k, d), basis.dtype))
         u, jacobian = self._fold(step, zero, basis.dtype, self._chunk(w, cached=True))
-        return Expansion(w, self.coefficients(), u[None], jacobian[None])
+        return Expansion(w, self.coefficients().astype(u.dtype), u[None], jacobian[None])
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)

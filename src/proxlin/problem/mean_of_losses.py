@@ -66,7 +66,7 @@ class MeanOfLosses(AbstractProblem):
         one = self._expand_one(w)
         chunk = chunk_size(one, self._rows(), self._here())
         u, jacobian = self._map(jax.vmap(one), chunk)
-        return Expansion(w, self.coefficients(), u, jacobian)
+        return Expansion(w, self.coefficients().astype(u.dtype), u, jacobian)
 
     def prices(self, w: Params) -> Prices:
         n, image = self._price(w)

@@ -110,7 +110,7 @@ def curved_frame(problem: AbstractProblem, at: Expansion, found: Kinks) -> Frame
     along = squares <= squares[-1] * (100 * d * eps)  # all of them, if no u_i is at a kink
     count = jnp.sum(along, dtype=jnp.int32)
 
-    weighted = at.c.astype(dtype)[:, None] * found.v
+    weighted = at.c[:, None] * found.v
     here = weighted.reshape(-1) @ at.jacobian.reshape(-1, d)
     flat, unravel = ravel_pytree(at.w)
     h = eps**0.5 * jnp.maximum(1, jnp.sqrt(jnp.sum(flat * flat)))

@@ -153,7 +153,7 @@ def _nothing(problem: AbstractProblem, w: Params) -> Expansion:
     """Return zeros: the first step is a snapshot."""
     shapes = shapes_of(type(problem).expand, problem, w)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return Expansion(w, problem.coefficients(), zeros.u, zeros.jacobian)
+    return Expansion(w, zeros.c, zeros.u, zeros.jacobian)
 
 
 def _with_snapshots(step: Cost, problem: AbstractProblem, w: Params) -> Prices:

@@ -1,6 +1,6 @@
 """The convex subproblem of a prox-linear step, solved to a certified gap."""
 
-from .solve import Answer, Subsolution, dual_form, expand, is_dense, prices, proximal, solve, solve_subproblem
+from .exact import Answer, Subsolution, dual_form, expand, is_dense, prices, proximal, solve, solve_subproblem
 
 __all__ = [
     "Answer",

@@ -93,7 +93,7 @@ def solve(
     tol: Array,
     *,
     v0: Array | None = None,
-    max_iterations: int = MOST,
+    max_iterations: int | None = None,
 ) -> Answer:
     """Return the minimiser, to a gap of at most tol times the size of F at the anchor, tol at least 100 eps.
 
@@ -102,14 +102,15 @@ def solve(
     """
     V, rho = dual_form(f)
     dtype = dtype_of(expansion.w)
-    c = expansion.c.astype(dtype)
+    c = expansion.c
     rho = jnp.asarray(rho).astype(dtype) * c
     u = c[:, None] * expansion.u
     size = jnp.sum(jnp.abs(V.value(u, rho))) + jnp.abs(_at(quadratic, expansion.w))
     goal = target(tol, size) / 2  # the other half is left to rounding
     if isinstance(expansion, Expansion):
         return _dense(expansion, quadratic, V, rho, u, size, goal, v0)
-    return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, max_iterations)
+    most = MOST if max_iterations is None else max_iterations
+    return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
 
 
 def target(tol: Array, size: Array) -> Array:
@@ -145,7 +146,7 @@ def _dense(
     anchor, unravel = ravel_pytree(parameters(expansion.w))
     center, _ = ravel_pytree(quadratic.center)
     root = jnp.broadcast_to(jnp.sqrt(quadratic.weight.astype(dtype)), anchor.shape)
-    B = expansion.c.astype(dtype)[:, None, None] * expansion.jacobian / root[None, None, :]
+    B = expansion.c[:, None, None] * expansion.jacobian / root[None, None, :]
     b = u + push(B, root * (center - anchor))
     e, v, steps = minimize_dense(B, b, rho, V, goal, v0)
     x = center + e / root
@@ -172,7 +173,7 @@ def _matrix_free(
     anchor = parameters(expansion.w)
     center = quadratic.center
     weight = quadratic.weight.astype(u.dtype)
-    c = expansion.c.astype(u.dtype)[:, None]
+    c = expansion.c[:, None]
     forward = lambda d: c * expansion.push(d)
     back = lambda v: expansion.pull(c * v)
     b = u + forward(optax.tree.sub(center, anchor))
