@@ -17,8 +17,9 @@ from ..types import Params
 from .base import AbstractSolver, Info, stationarity
 
 RECORD = 10  # steps between two records: a step is little more than a gradient
-FALL, SLOPE = 1e-4, 0.9  # of the line search: the least fall, and the share of the slope that may be left
-TRIES = 30
+FALL = 1e-4  # the share of the slope by which F must fall in a line search (Nocedal and Wright, section 3.1)
+SLOPE = 0.9  # the share of the slope that may be left at its end
+TRIES = 30  # halvings or doublings of the step before a search is given up
 
 
 class Point(eqx.Module):
@@ -60,12 +61,15 @@ class LBFGS(AbstractSolver):
         return QuasiNewtonState(w, self._points(problem, unravel)(flat), none, none, none[:, 0], zero, zero)
 
     def step(self, problem: AbstractProblem, state: QuasiNewtonState, drawn: Any) -> tuple[QuasiNewtonState, Info]:
-        unravel, at = ravel_pytree(state.w)[1], state.at
+        _, unravel = ravel_pytree(state.w)
+        at = state.at
         newton = _direction(state)
         downhill = newton @ at.gradient < 0
         direction = jnp.where(downhill, newton, -at.gradient)
+        # Without curvature the first step tried has at most the length 1.
         fresh = ~downhill | (state.stored == 0)
-        first = jnp.where(fresh, jnp.minimum(1, 1 / jnp.linalg.norm(at.gradient)), 1).astype(at.w.dtype)
+        length = jnp.linalg.norm(at.gradient)
+        first = jnp.where(fresh, jnp.minimum(1, 1 / length), 1).astype(at.w.dtype)
         point, moved, tries = _search(self._points(problem, unravel), at, direction, first)
         remembered = _remember(state, point, moved)
         after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
@@ -100,28 +104,31 @@ class LBFGS(AbstractSolver):
 
 
 def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
-    """-B g by the two loops over the pairs, from the newest and from the oldest; -g where there is none."""
-    moves, turns, scales, m = state.moves, state.turns, state.scales, state.scales.size
-    newest, count = state.stored - 1, jnp.minimum(state.stored, m)
+    """Return -B g by the two loops over the pairs, from the newest and from the oldest; -g where there is none."""
+    m = state.scales.size
+    count = jnp.minimum(state.stored, m)
 
     def back(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        q, found = carry
-        j = (newest - i) % m
-        share = scales[j] * (moves[j] @ q)
-        return q - share * turns[j], found.at[j].set(share)
+        q, shares = carry
+        j = (state.stored - 1 - i) % m
+        share = state.scales[j] * (state.moves[j] @ q)
+        return q - share * state.turns[j], shares.at[j].set(share)
+
+    q, shares = jax.lax.fori_loop(0, count, back, (state.at.gradient, jnp.zeros_like(state.scales)))
 
     def forth(i: Array, r: Array) -> Array:
         j = (state.stored - count + i) % m
-        return r + (shares[j] - scales[j] * (turns[j] @ r)) * moves[j]
+        change = shares[j] - state.scales[j] * (state.turns[j] @ r)
+        return r + change * state.moves[j]
 
-    q, shares = jax.lax.fori_loop(0, count, back, (state.at.gradient, jnp.zeros_like(scales)))
     return -jax.lax.fori_loop(0, count, forth, _inverse_curvature(state) * q)
 
 
 def _inverse_curvature(state: QuasiNewtonState) -> Float[Array, ""]:
-    """s.y / y.y of the newest pair, or 1 where there is none."""
+    """Return s.y / y.y of the newest pair, or 1 where there is none."""
     newest = (state.stored - 1) % state.scales.size
-    scale, y = state.scales[newest], state.turns[newest]
+    scale = state.scales[newest]
+    y = state.turns[newest]
     return jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
 
 
@@ -139,7 +146,7 @@ class _Bracket(eqx.Module):
 def _search(
     points: Callable[[Array], Point], at: Point, direction: Array, first: Array
 ) -> tuple[Point, Bool[Array, ""], Int[Array, ""]]:
-    """The point at + s d where F falls by FALL of the slope and SLOPE of it is gone, by bisection; if it moved; tries.
+    """Return a point at + s d where F falls enough and the slope is gone, by bisection; whether it moved; the tries.
 
     Bisection needs no smoothness (Lewis and Overton 2013). Near the minimum, where F is flat to round-off, the slopes
     decide alone (Hager and Zhang 2005, "approximate Wolfe").
@@ -157,7 +164,8 @@ def _search(
         falls = point.value <= at.value + FALL * step * slope
         falls |= (point.value <= at.value + flat) & (steep <= (2 * FALL - 1) * slope)
         found = falls & (steep >= SLOPE * slope)
-        below, above = jnp.where(falls, step, bracket.below), jnp.where(falls, bracket.above, step)
+        below = jnp.where(falls, step, bracket.below)
+        above = jnp.where(falls, bracket.above, step)
         after = jnp.where(jnp.isinf(above), 2 * step, (below + above) / 2)
         return _Bracket(after, below, above, point, found, bracket.tries + 1)
 
@@ -169,19 +177,24 @@ def _search(
 
 
 def _remember(state: QuasiNewtonState, point: Point, moved: Array) -> tuple[Array, Array, Array, Array]:
-    """The pairs with that of this step in the place of the oldest; none of them after a search that found nothing."""
-    move, turn = point.w - state.at.w, point.gradient - state.at.gradient
+    """Return the pairs with that of this step in the place of the oldest; none after a search that found nothing."""
+    move = point.w - state.at.w
+    turn = point.gradient - state.at.gradient
     product = move @ turn
+    # A pair without curvature, up to rounding, would make B indefinite.
     keep = product > jnp.finfo(move.dtype).eps * jnp.linalg.norm(move) * jnp.linalg.norm(turn)
     j = state.stored % state.scales.size
-    scales = jnp.where(keep, state.scales.at[j].set(1 / jnp.where(keep, product, 1)), state.scales)
-    put = lambda pairs, row: pairs.at[j].set(jnp.where(keep, row, pairs[j]))
+
+    def put(pairs: Array, row: Array) -> Array:
+        return pairs.at[j].set(jnp.where(keep, row, pairs[j]))
+
+    scales = put(state.scales, 1 / jnp.where(keep, product, 1))
     stored = jnp.where(moved, state.stored + keep.astype(jnp.int32), 0)
     return put(state.moves, move), put(state.turns, turn), jnp.where(moved, scales, 0), stored
 
 
 def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
-    """L-BFGS on F_nu, the problem with f replaced by its smoothing: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1 for L2).
+    """Return L-BFGS on F_nu, the problem with f smoothed: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1 for L2).
 
     For full-batch fits with nk far above the number of parameters: a step costs little more than a gradient. It ends
     near the minimum of F_nu, from where `prox_linear` goes on to that of F. None for nu is F itself, for an f that is

@@ -20,8 +20,8 @@ from .systems import System
 BOUNDARY = 0.99  # the share of the way to the boundary that a step takes
 INWARD = 0.01  # the share of the way to the centre that the start is moved: the boundary itself has no scaling
 STEPS = 60  # in all, a guard: 240 stress problems took 11 at most (docs/decisions/0005)
-IDLE = 12  # steps in a row without progress, a guard too ...
-PROGRESS = 0.9  # ... which is a gap below this share of the best one
+IDLE = 12  # steps in a row without progress, a guard too
+PROGRESS = 0.9  # a gap below this share of the best one is progress
 
 
 class State(eqx.Module):

@@ -23,7 +23,7 @@ from ..outers.sets import AbstractSet
 
 
 def gram(X: Array) -> Array:
-    """X X', computing half of it: [P Q'; Q S] by halves down to 320 rows (where one product was as fast)."""
+    """Return X X', computing half of it: [P Q'; Q S] by halves down to 320 rows, where one product was as fast."""
     m = X.shape[0]
     if m <= 320:
         return X @ X.T
@@ -33,7 +33,7 @@ def gram(X: Array) -> Array:
 
 
 def inverse_cholesky(G: Array) -> Array:
-    """L^-1 with L L' = G, by halves: products run on all cores, and two products with L^-1 beat one cho_solve."""
+    """Return L^-1 with L L' = G, by halves: products run on all cores, and two of them with L^-1 beat one cho_solve."""
     m = G.shape[0]
     if m <= 256:
         L = jnp.linalg.cholesky(G, symmetrize_input=False)
@@ -46,13 +46,13 @@ def inverse_cholesky(G: Array) -> Array:
 
 
 def _lifted(G: Array) -> Array:
-    """G with its diagonal raised by a few eps relative to itself, so that rounding leaves it positive."""
+    """Return G with its diagonal raised by a few eps relative to itself, so that rounding leaves it positive."""
     return G + jnp.diag(jnp.diagonal(G) * (4 * jnp.finfo(G.dtype).eps))
 
 
 def tangent(k: int) -> np.ndarray:
-    """An orthonormal basis (k, k - 1) of {sum = 0}: the last columns of the reflection that sends 1/sqrt(k) to e_1."""
-    a = np.full(k, k**-0.5)
+    """Return an orthonormal basis (k, k - 1) of {sum = 0}: the last columns of a reflection."""
+    a = np.full(k, k**-0.5)  # The reflection sends this vector to the first unit vector.
     a[0] -= 1.0
     return (np.eye(k) - 2 * np.outer(a, a) / max(a @ a, 1e-300))[:, 1:]
 
@@ -67,40 +67,53 @@ class Rows(eqx.Module):
 
     def __init__(self, B: Array, gain: Array, V: AbstractSet):
         _, k, d = B.shape
-        self.B, self.gain = B, gain  # A = gain B is never formed: that would copy B
-        self.N = jnp.asarray(tangent(k), B.dtype) if V.flat else None
-        inner = B if self.N is None else jnp.einsum("nkd,kj->njd", B, self.N)
-        self.K = gain**2 * gram(inner.reshape(-1, d))
+        self.B = B  # A = gain B is never formed: that would copy B.
+        self.gain = gain
+        self.N = None
+        if V.flat:
+            self.N = jnp.asarray(tangent(k), B.dtype)
+            B = jnp.einsum("nkd,kj->njd", B, self.N)
+        self.K = gain**2 * gram(B.reshape(-1, d))
 
     @property
     def width(self) -> int:
         return self.B.shape[-1]
 
     def push(self, e: Array) -> Array:
+        """Return A e."""
         return (self.B.reshape(-1, e.size) @ (self.gain * e)).reshape(self.B.shape[:2])
 
     def pull(self, v: Array) -> Array:
         return (self.gain * v.reshape(-1)) @ self.B.reshape(v.size, -1)
 
     def _down(self, q: Array) -> Array:
-        return (q if self.N is None else q @ self.N).reshape(-1)
+        """Return q in the coordinates of the tangent space."""
+        if self.N is not None:
+            q = q @ self.N
+        return q.reshape(-1)
 
     def _up(self, u: Array) -> Array:
+        """Return the vector of the tangent space with these coordinates."""
         u = u.reshape(self.B.shape[0], -1)
-        return u if self.N is None else u @ self.N.T
+        if self.N is not None:
+            u = u @ self.N.T
+        return u
 
     def factor(self, h: Array, g: Array) -> Array:
-        """L^-1 of K + blockdiag(N' (diag h_i + g_i g_i') N)."""
+        """Return L^-1 of K + blockdiag(N' (diag h_i + g_i g_i') N)."""
         n, k = h.shape
         M = h[:, :, None] * jnp.eye(k, dtype=h.dtype)[None] + g[:, :, None] * g[:, None, :]
-        M = M if self.N is None else jnp.einsum("ka,nkl,lb->nab", self.N, M, self.N)
-        m, size = self.K.shape[0], M.shape[-1]
+        if self.N is not None:
+            M = jnp.einsum("ka,nkl,lb->nab", self.N, M, self.N)
+        m = self.K.shape[0]
+        size = M.shape[-1]
         block = jnp.arange(m) // size
+        same_block = block[:, None] == block[None, :]
         spread = jnp.tile(M.reshape(m, size), (1, n))
-        return inverse_cholesky(_lifted(jnp.where(block[:, None] == block[None, :], self.K + spread, self.K)))
+        return inverse_cholesky(_lifted(jnp.where(same_block, self.K + spread, self.K)))
 
     def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
-        """dv of the system with r = c, given Kc = A c."""
+        """Return dv of the system with r = c, given Kc = A c."""
         return self._up((factor @ self._down(q - Kc)) @ factor)
 
     def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
@@ -108,14 +121,14 @@ class Rows(eqx.Module):
         return dv, -r - self.pull(dv)
 
     def refined(self, factor: Any, h: Array, g: Array, r: Array, q: Array) -> tuple[Array, Array]:
-        """`solve`, and once more for what it leaves of the second equation (the first holds by construction)."""
+        """Solve, and once more for what is left of the second equation; the first holds by construction."""
         dv, de = self.solve(factor, r, q)
         left = q + self.push(de) - h * dv - g * jnp.sum(g * dv, axis=-1, keepdims=True)
         more = self.solve_dual(factor, r, jnp.zeros_like(q), left)
         return dv + more, de - self.pull(more)
 
     def energy(self, u: Array) -> Array:
-        """|A'u|^2 for u in the tangent space."""
+        """Return |A'u|^2 for u in the tangent space."""
         u = self._down(u)
         return jnp.dot(u, self.K @ u)
 
@@ -141,7 +154,7 @@ class Columns(eqx.Module):
         return self.At.reshape(-1, v.size) @ v.reshape(-1)
 
     def _root(self, h: Array, g: Array, x: Array) -> Array:
-        """F'x with M^-1 = F F', F = D (I - t a a'), D = diag(h)^-1/2 (x may have axes before (n, k)).
+        """Return F'x with M^-1 = F F', F = D (I - t a a'), D = diag(h)^-1/2; x may have axes before (n, k).
 
         a = D g / |D g|, 1 - t = (1 + |D g|^2)^-1/2. Simplex: a = D 1 / |D 1|, t = 1; x counts up to a constant in each
         block, so the entry of largest D is made zero first: else it cancels, and a vertex costs all digits.
@@ -152,13 +165,19 @@ class Columns(eqx.Module):
         return self._flatten(h, g, jax.lax.rsqrt(h) * x)
 
     def _flatten(self, h: Array, g: Array, x: Array) -> Array:
-        a = jax.lax.rsqrt(h) * (jnp.ones_like(g) if self.flat else g)
+        """Return (I - t a a') x."""
+        root = jax.lax.rsqrt(h)
+        a = root if self.flat else root * g
         size = jnp.sum(a * a, axis=-1, keepdims=True)
-        t = jnp.ones_like(size) if self.flat else 1 - jax.lax.rsqrt(1 + size)
         a = a / jnp.sqrt(jnp.where(size > 0, size, jnp.ones_like(size)))
-        return x - t * a * jnp.sum(a * x, axis=-1, keepdims=True)
+        along = a * jnp.sum(a * x, axis=-1, keepdims=True)
+        if self.flat:
+            return x - along
+        t = 1 - jax.lax.rsqrt(1 + size)
+        return x - t * along
 
     def _inverse(self, h: Array, g: Array, x: Array) -> Array:
+        """Return M^-1 x."""
         return jax.lax.rsqrt(h) * self._flatten(h, g, self._root(h, g, x))
 
     def factor(self, h: Array, g: Array) -> tuple[Array, Array, Array]:
@@ -175,7 +194,7 @@ class Columns(eqx.Module):
         return self.solve(factor, c, q)[0]
 
     def refined(self, factor: Any, h: Array, g: Array, r: Array, q: Array) -> tuple[Array, Array]:
-        """`solve`, and once more for what it leaves of the first equation only.
+        """Solve, and once more for what is left of the first equation only.
 
         The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both, 22 of 66 cases fail.
         """
