@@ -223,12 +223,13 @@ def answers(
 
 def judge(rows: Sequence[dict[str, Any]], level: float, tie: float) -> dict[str, Any]:
     """The confusion table, the mean recall of the two sides, and the most that a confident answer loses."""
-    from proxlin.tuning.advisor import decide, ratio_interval
+    from proxlin.theory.statistics import log_ratio_interval
+    from proxlin.tuning.advisor import decide
 
     table = {better: dict.fromkeys(ANSWERS, 0) for better in ("sgd", "gauss-newton", "tie")}
     worst, where, missed = 0.0, "", []
     for row in rows:
-        given = decide(*ratio_interval(row["losses"]["sgd"], row["losses"]["gauss-newton"], level), tie)
+        given = decide(*log_ratio_interval(row["losses"]["sgd"], row["losses"]["gauss-newton"], level), tie)
         table[row["better"]][given] += 1
         ratio = 1 + float(row["gain_of_sgd"])  # loss of Gauss-Newton over that of SGD
         loss = {"sgd": 1 / ratio, "gauss-newton": ratio, "cannot tell": 1.0}[given] - 1

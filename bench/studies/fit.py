@@ -129,7 +129,7 @@ def theirs(name: str, train: Any, test: Any, targets: tuple[str, ...], seed: int
 
 def show(errors: dict[tuple[str, str], dict[int, float]], tables: Sequence[str]) -> bool:
     """Means over splits, the paired difference to each rival, and the geometric means; whether the goal is met."""
-    from proxlin.experiments.intervals import interval
+    from proxlin.theory import t_interval
 
     rivals, good = METHODS[1:], True
     print(f"{'table':18s}{'splits':>7s}" + "".join(f"{name:>16s}" for name in METHODS), *rivals, sep="  ")
@@ -143,7 +143,7 @@ def show(errors: dict[tuple[str, str], dict[int, float]], tables: Sequence[str])
         for name in METHODS:
             logs[name].append(math.log(at[name].mean()))
         for name in rivals:
-            mean, low, high = interval(at["proxlin"] - at[name])
+            mean, low, high = t_interval(at["proxlin"] - at[name])
             word = "worse" if low > 0 else "better" if high < 0 else "tie"
             good &= low <= 0
             line += f"  {mean:+.4f} [{low:+.4f}, {high:+.4f}] {word}"

@@ -24,8 +24,8 @@ import numpy as np
 
 from proxlin.data.sequences import Words, words_origin
 from proxlin.experiments.engine.workers import prepare
-from proxlin.experiments.intervals import interval
 from proxlin.files.writing import write_file
+from proxlin.theory import t_interval
 from proxlin.tuning.search import Grid, Search, search_all
 
 PASSES = {"one": 60.0, "nine": 12.0}
@@ -126,7 +126,7 @@ def targets(direction: str, errors: dict[str, np.ndarray]) -> list[dict]:
     rows = []
     for one, two, most in TARGETS:
         if two in errors:
-            mean, low, high = interval(errors[one] - errors[two])
+            mean, low, high = t_interval(errors[one] - errors[two])
             kept = "kept" if mean < most else "MISSED"
             spread = f"95 % over folds [{low:+.2f}, {high:+.2f}]" if len(errors[one]) > 1 else "one fold"
             print(f"  {one} less {two}: {mean:+.2f} points (below {most:g}: {kept}), {spread}", flush=True)

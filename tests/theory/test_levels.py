@@ -1,9 +1,8 @@
-"""The noise level, estimated: what early stopping is given; and the interval of a frequency."""
+"""The noise level, estimated: what early stopping is given."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 import proxlin as px
 from proxlin import theory
@@ -53,11 +52,3 @@ def test_early_stopping_at_an_estimated_level():
     assert level.value == pytest.approx(float(train.value(wbar)), rel=0.1)
     run = px.minimize(train, 0 * wbar, px.subgradient_descent(0.1), steps=300, stop=px.at_noise_level(level.value))
     assert run.status == "stopped" and run.value <= level.value < run.history["value"][-2]
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(0, 7), (3, 7), (7, 7), (1990, 2000), (1, 20000)])
-def test_the_binomial_interval(successes, trials):
-    exact = stats.binomtest(successes, trials).proportion_ci(0.99, method="exact")
-    assert theory.binomial_interval(successes, trials, 0.99) == pytest.approx((exact.low, exact.high), abs=1e-9)
-    with pytest.raises(ValueError, match="successes"):
-        theory.binomial_interval(trials + 1, trials)

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..problem import LossOfMean
+from ..theory import t_interval
 from .engine.base import Verdict
-from .intervals import interval
 
 DRAWS = 4000
 BATCHES = (64, 1024)
@@ -41,7 +41,7 @@ def measure(problem: LossOfMean, w: jax.Array, batch: int, seed: int) -> dict[st
 
     shown, measured = np.split(np.asarray(jax.jit(lambda rows: jax.lax.map(off, rows))(jnp.asarray(rows))), 2)
     e = shown.mean(0) / max(float(np.linalg.norm(shown.mean(0))), 1e-300)  # 0 where f is linear around u
-    mean, low, high = interval(measured @ e / np.linalg.norm(g))
+    mean, low, high = t_interval(measured @ e / np.linalg.norm(g))
     return {"bias": mean, "low": low, "high": high}
 
 

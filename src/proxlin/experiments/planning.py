@@ -16,10 +16,10 @@ from ..data.origin import generated
 from ..plots.curves import Curve, draw
 from ..plots.pages import Row
 from ..plots.pictures import draw_map
+from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
 from .engine.config import parse, shipped
-from .intervals import interval
 from .planners import DECAYS, GRIDS, MARKS, parts_of
 from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of
 
@@ -98,7 +98,7 @@ def measured(differences: Mapping[str, np.ndarray]) -> dict[str, float]:
     """The mean over the seeds of each measure, with its 95 % interval."""
     row = {}
     for name in METRICS:
-        mean, low, high = interval(differences[name])
+        mean, low, high = t_interval(differences[name])
         row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return row
 

@@ -21,10 +21,10 @@ from ..data.regression import NOISES
 from ..networks import activation_named
 from ..plots.heatmap import Cell, draw
 from ..plots.pages import Row
+from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
 from .engine.config import parse, shipped
-from .intervals import interval
 from .students import GRIDS, Arena
 from .tuning import Entry, Tuned, bracket_of, cases_of, compare, first_seed, tune, work_of
 
@@ -217,7 +217,7 @@ def verdicts(config: Config, found: Found, rows: list[dict[str, Any]]) -> list[V
     logs = {arena: np.log(found[arena, "pli"].losses() / found[arena, "sgd"].losses()) for arena in cells_of(config)}
 
     def over(low: float, high: float) -> tuple[float, float, float]:
-        return interval(np.mean([each for arena, each in logs.items() if low <= arena.snr <= high], axis=0))
+        return t_interval(np.mean([each for arena, each in logs.items() if low <= arena.snr <= high], axis=0))
 
     every, high, low = over(0.0, math.inf), over(HIGH, math.inf), over(0.0, LOW)
     band = math.log1p(config.tie)

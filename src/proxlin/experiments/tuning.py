@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..theory.statistics import leader, t_interval
 from ..tuning.search import Grid, Point, Search, Setting, search_all
 from .engine.base import Case, Context
-from .intervals import interval
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,6 @@ def compare(one: np.ndarray, two: np.ndarray, tie: float) -> tuple[float, float,
 
     1 or 2 wins if the interval excludes 0 and the mean is beyond the tie band; else it is a tie, 0.
     """
-    mean, low, high = interval(np.log(two / one))
-    beyond = (low > 0 or high < 0) and abs(mean) > math.log1p(tie)
-    return math.expm1(mean), math.expm1(low), math.expm1(high), 0 if not beyond else 1 if mean > 0 else 2
+    mean, low, high = t_interval(np.log(two / one))
+    winner = {-1: 2, 0: 0, 1: 1}[leader(mean, low, high, math.log1p(tie))]
+    return math.expm1(mean), math.expm1(low), math.expm1(high), winner

@@ -17,10 +17,10 @@ from ..data.origin import Origin
 from ..data.sequences import words_origin
 from ..plots.curves import Curve, draw, rows
 from ..plots.pages import Row
+from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Experiment, Plan, Result, register
 from .engine.config import parse, shipped
-from .intervals import interval
 from .readers import FOLDS, GRIDS, MODELS
 from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of
 
@@ -130,7 +130,7 @@ def error_rows(found: Mapping[Label, Tuned], read: Read) -> list[Row]:
     rows = []
     for label, each in found.items():
         direction, model, method = label
-        mean, low, high = interval(error(read, label))
+        mean, low, high = t_interval(error(read, label))
         rows.append(
             {"direction": DIRECTIONS[direction], "model": MODELS[model], "method": METHODS[method]}
             | {"letter_error": mean, "low": low, "high": high, "word_error": float(error(read, label, "words").mean())}
@@ -147,7 +147,7 @@ def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
     pairs += [(label, (*label[:2], BASE)) for label in labels_of(config) if label[2] != BASE]
     rows = []
     for one, two in pairs:
-        mean, low, high = interval(error(read, one) - error(read, two))
+        mean, low, high = t_interval(error(read, one) - error(read, two))
         name = lambda label: f"{MODELS[label[1]]}; {METHODS[label[2]]}"
         rows.append(
             {"direction": DIRECTIONS[one[0]], "this": name(one), "less": name(two), "difference": mean}

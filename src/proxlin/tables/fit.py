@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from .. import __version__
 from ..data.frames import Frame
 from ..errors import UserError
+from ..theory.statistics import TINY, Interval, bootstrap_interval, median_interval, resamples
 from .columns import Encoder, encoder_of, targets_of
 from .model import Asked, Model
 from .search import FOLDS, LARGE, REACH, Found, search
@@ -114,82 +114,31 @@ def _far(found: Found, n: int) -> list[str]:
 
 
 def compare(asked: Asked, y: np.ndarray, predictions: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Mean and median absolute errors on held-out rows with 95 % intervals, None where rows are fewer than ENOUGH.
+    """Return mean and median absolute errors on held-out rows, and the ratio to least squares, with 95 % intervals.
 
-    The ratio to least squares is paired: both errors are of the same rows.
+    The ratio is paired: both errors are of the same rows. With fewer than ENOUGH rows an interval is None.
     """
-    draws = _draws(asked.seed, len(y))
+    draws = resamples(len(y), RESAMPLES, MANY, asked.seed)
     rows = []
     for j, target in enumerate(asked.targets):
         base = np.abs(predictions["squared"][:, j] - y[:, j])
         for loss, z in predictions.items():
             error = np.abs(z[:, j] - y[:, j])
+            mean = error.mean()
+            ratio = mean / max(base.mean(), TINY)
+            mean_interval = ratio_interval = middle_interval = None
+            if len(error) >= ENOUGH:
+                mean_interval = bootstrap_interval(error, None, draws)
+                ratio_interval = bootstrap_interval(error, base, draws)
+                middle_interval = median_interval(error)
             row: dict[str, Any] = {"target": target, "loss": NAMES[loss]}
-            row |= _named("mean absolute error", error.mean(), mean_interval(error, None, draws))
-            row |= _named("median absolute error", np.median(error), median_interval(error))
-            ratio = error.mean() / max(base.mean(), np.finfo(float).tiny)
-            rows.append(row | _named("over least squares", ratio, mean_interval(error, base, draws)))
+            row |= _named("mean absolute error", mean, mean_interval)
+            row |= _named("median absolute error", np.median(error), middle_interval)
+            row |= _named("over least squares", ratio, ratio_interval)
+            rows.append(row)
     return rows
 
 
-Interval = tuple[float | None, float | None]
-
-
-def mean_interval(error: np.ndarray, base: np.ndarray | None, draws: tuple[np.ndarray, np.ndarray]) -> Interval:
-    """95 % for the mean of errors, over that of base if there is one: the bootstrap-t for its logarithm.
-
-    Errors are positive and skewed, so that percentiles of resampled means cover too little (0.77 of 0.95 for five
-    exponential errors, where this one has 0.95). Many rows are resampled in part, which is enough for quantiles of t.
-    """
-    if len(error) < ENOUGH or error.mean() == 0 or (base is not None and base.mean() == 0):
-        return None, None
-    some, drawn = draws
-    value = float(error.mean())
-    parts = [error]
-    if base is not None:
-        value = value / float(base.mean())
-        parts.append(base)
-    _, spread = _log_mean(*parts)
-    if spread == 0:  # both losses have the same errors, or all errors are equal
-        return value, value
-    at, _ = _log_mean(*(part[some] for part in parts))
-    logs, spreads = _log_mean(*(part[some][drawn] for part in parts))
-    if np.mean(spreads == 0) > 0.01:  # a few rows make up the mean, and many resamples have none of them
-        return None, None
-    t = (logs - at) / np.where(spreads > 0, spreads, np.inf)
-    low, high = np.quantile(t, [0.025, 0.975])
-    return float(value * np.exp(-high * spread)), float(value * np.exp(-low * spread))
-
-
-def _log_mean(error: np.ndarray, base: np.ndarray | None = None) -> tuple[Any, Any]:
-    """log mean(error), less log mean(base), and its standard error to first order; along the last axis."""
-    tiny = np.finfo(float).tiny  # a resample may hold nothing but errors of 0
-    mean = np.maximum(error.mean(axis=-1, keepdims=True), tiny)
-    influence = error / mean
-    center = np.log(mean)
-    if base is not None:
-        other = np.maximum(base.mean(axis=-1, keepdims=True), tiny)
-        influence = influence - base / other
-        center = center - np.log(other)
-    return center[..., 0], influence.std(axis=-1, ddof=1) / error.shape[-1] ** 0.5
-
-
-def median_interval(error: np.ndarray) -> Interval:
-    """95 % for the median, by order statistics: exact for every continuous distribution."""
-    n = len(error)
-    if n < ENOUGH:
-        return None, None
-    below = int(scipy.stats.binom.ppf(0.025, n, 0.5)) - 1  # P(fewer than this many rows below the median) <= 0.025
-    ordered = np.sort(error)
-    return float(ordered[below]), float(ordered[n - 1 - below])
-
-
-def _draws(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are resampled, and RESAMPLES drawings of them."""
-    rng, m = np.random.default_rng(seed), min(n, MANY)
-    return rng.permutation(n)[:m], rng.integers(0, m, (RESAMPLES, m), np.int32)
-
-
-def _named(name: str, value: float, interval: Interval) -> dict[str, Any]:
-    low, high = interval
+def _named(name: str, value: float, interval: Interval | None) -> dict[str, Any]:
+    low, high = interval or (None, None)
     return {name: float(value), f"{name} low": low, f"{name} high": high}

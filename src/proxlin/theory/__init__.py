@@ -12,7 +12,6 @@ from .constants import least_singular as least_singular
 from .constants import least_singular_matrix_free as least_singular_matrix_free
 from .constants import segment_smoothness as segment_smoothness
 from .levels import Estimate as Estimate
-from .levels import binomial_interval as binomial_interval
 from .levels import held_out_noise_level as held_out_noise_level
 from .levels import paired_noise_level as paired_noise_level
 from .proposition1 import Phase as Phase
@@ -25,3 +24,6 @@ from .proposition2 import noise_factors as noise_factors
 from .proposition2 import noise_window as noise_window
 from .proposition2 import sharp_noise_factors as sharp_noise_factors
 from .proposition2 import sharp_noise_window as sharp_noise_window
+from .statistics import binomial_interval as binomial_interval
+from .statistics import equivalence as equivalence
+from .statistics import t_interval as t_interval

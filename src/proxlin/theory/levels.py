@@ -1,9 +1,7 @@
-"""The noise level F(wbar), estimated with its uncertainty, for `px.at_noise_level`; and a frequency with its own."""
+"""The noise level F(wbar), estimated with its uncertainty, for `px.at_noise_level`."""
 
 import dataclasses
 import math
-from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -15,6 +13,7 @@ from ..outers import AbstractOuter
 from ..problem import AbstractProblem
 from ..types import Params
 from .arguments import probability
+from .statistics import normal_interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,36 +66,4 @@ def _mean(values: np.ndarray, delta: float) -> Estimate:
     """The mean with its normal interval at level 1 - delta."""
     if len(values) < 2:
         raise ValueError("A noise level with its uncertainty needs at least two samples.")
-    half = NormalDist().inv_cdf(1 - probability(delta) / 2) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    mean = float(values.mean())
-    return Estimate(mean, mean - half, mean + half)
-
-
-def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval for a probability: P(X >= x | low) = P(X <= x | high) = (1 - level) / 2.
-
-    >>> low, high = binomial_interval(0, 36)
-    >>> low, round(high, 3)
-    (0.0, 0.097)
-    """
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"There cannot be {successes} successes in {trials} trials.")
-    i = np.arange(trials + 1)
-    choose = np.concatenate([[0.0], np.cumsum(np.log((trials - i[1:] + 1) / i[1:]))])
-
-    def below(x: int, p: float) -> float:  # P(X <= x)
-        terms = choose[: x + 1] + i[: x + 1] * math.log(p) + (trials - i[: x + 1]) * math.log1p(-p)
-        return float(np.exp(terms).sum())
-
-    tail = (1 - level) / 2
-    low = 0.0 if successes == 0 else _falling_root(lambda p: below(successes - 1, p), 1 - tail)
-    high = 1.0 if successes == trials else _falling_root(lambda p: below(successes, p), tail)
-    return low, high
-
-
-def _falling_root(function: Callable[[float], float], target: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) > target else (low, middle)
-    return (low + high) / 2
+    return Estimate(*normal_interval(values, probability(delta)))

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from ..checks import check_parameters, check_seed, described, real, whole
 from ..inners import check_function
@@ -22,6 +21,7 @@ from ..outers import L2
 from ..problem import AbstractProblem, MeanOfLosses
 from ..solvers import AbstractSolver
 from ..theory import Estimate, chi_mean, held_out_noise_level, noise_window, quadratic_phase, sharp_noise_window
+from ..theory.statistics import leader, log_ratio_interval
 from ..types import Params, dtype_of
 from .race import FINALISTS, SIDES, Champion, Fold, Method, Plan, best_of, folds_of, methods_of, race, run
 from .search import Grid
@@ -171,7 +171,7 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, 
 def _advice(champions: Sequence[Champion], folds: Sequence[Fold], plan: Plan, shared: bool, asked: float) -> Advice:
     """What a race says; `shared`: all folds are judged by one set; `asked`: the passes that were asked for."""
     sides = {side: best_of(side, champions) for side in SIDES}
-    mean, low, high = ratio_interval(sides["sgd"].losses, sides["gauss-newton"].losses)
+    mean, low, high = log_ratio_interval(sides["sgd"].losses, sides["gauss-newton"].losses, LEVEL)
     # A race of fewer passes than asked for answers another question.
     recommendation = decide(mean, low, high) if plan.passes == asked else "cannot tell"
     best = sides["gauss-newton" if mean > 0 else "sgd"]
@@ -200,27 +200,10 @@ def _advice(champions: Sequence[Champion], folds: Sequence[Fold], plan: Plan, sh
     )
 
 
-def ratio_interval(sgd: Any, gauss_newton: Any, level: float = LEVEL) -> tuple[float, float, float]:
-    """The mean over folds of log(loss of SGD / loss of Gauss-Newton), and its t interval.
-
-    >>> ratio_interval([2.0, 2.0], [1.0, 1.0])[0] == math.log(2)
-    True
-    """
-    one, two = np.asarray(sgd, float), np.asarray(gauss_newton, float)
-    if min(one.min(), two.min()) < 0:
-        raise ValueError("advise compares losses by their ratio; this outer function takes negative values.")
-    tiny = np.finfo(float).tiny
-    logs = np.log(np.maximum(one, tiny)) - np.log(np.maximum(two, tiny))
-    mean, m = float(logs.mean()), len(logs)
-    half = float(stats.t.ppf((1 + level) / 2, m - 1) * logs.std(ddof=1) / m**0.5)
-    return mean, mean - half, mean + half
-
-
 def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
-    """A side whose lead is beyond the tie band and whose interval excludes no lead; else it cannot tell."""
-    if abs(mean) <= math.log1p(tie) or low <= 0 <= high:
-        return "cannot tell"
-    return "gauss-newton" if mean > 0 else "sgd"
+    """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it cannot tell."""
+    answers: dict[int, Recommendation] = {-1: "sgd", 0: "cannot tell", 1: "gauss-newton"}
+    return answers[leader(mean, low, high, math.log1p(tie))]
 
 
 def _noise(best: Champion, folds: Sequence[Fold], shared: bool) -> Estimate:
