@@ -135,20 +135,20 @@ def _interpolation(cell: Cell, seed: int) -> tuple[Any, Any, Any, Any]:
 
 @lru_cache(maxsize=8)
 def methods_of(cell: Cell, seed: int) -> dict[str, Any]:
-    from proxlin.tuning import race as contest
+    from proxlin.tuning import race
 
     train, _, _, w = problems_of(cell, seed)
-    return {method.name: method for method in contest.methods_of(train, w, PASSES)}
+    return {method.name: method for method in race.methods_of(train, w, PASSES)}
 
 
 def train(settings: dict[str, Any]) -> dict[str, Any]:
     """One tuned run: one method, one setting, one draw of a cell."""
-    from proxlin.tuning import race as contest
+    from proxlin.tuning import race
 
     cell, seed = Cell(**settings["cell"]), settings["seed"]
     problem, validation, test, w = problems_of(cell, seed)
     method = methods_of(cell, seed)[settings["method"]]
-    found = contest.run(method, settings["setting"], contest.Fold(problem, validation), w, PASSES, seed)
+    found = race.run(method, settings["setting"], race.Fold(problem, validation), w, PASSES, seed)
     return {"validation_loss": found.loss, "test_loss": float(test.value(found.w)), "best_at": found.at}
 
 

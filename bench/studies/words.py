@@ -26,7 +26,7 @@ from proxlin.data.sequences import Words, words_origin
 from proxlin.experiments.engine.workers import prepare
 from proxlin.files.writing import write_file
 from proxlin.theory import t_interval
-from proxlin.tuning.search import Grid, Search, search_all
+from proxlin.tuning.search import Grid, tune_grids
 
 PASSES = {"one": 60.0, "nine": 12.0}
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -75,9 +75,9 @@ def crf_errors(asked: Sequence[dict]) -> list[tuple[float, float]]:
 def our_errors(asked: Sequence[dict], settings: int) -> list[tuple[float, float]]:
     from proxlin.experiments.readers import GRIDS, refit, train
 
-    search = Search(Grid(GRIDS[METHOD], settings))
-    search_all([search], lambda points: [train({**asked[0], **setting})["validation_loss"] for _, setting in points])
-    setting = search.grid.setting(search.best)
+    evaluate = lambda trials: [train({**asked[0], **trial.setting})["validation_loss"] for trial in trials]
+    (best,) = tune_grids([Grid(GRIDS[METHOD], settings)], evaluate, min, seeds=[1])
+    setting = best.setting
     found, stops = [], []
     for each in asked:
         stops.append(train({**each, **setting})["best_at"])

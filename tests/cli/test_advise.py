@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proxlin.cli.main import main
-from proxlin.tuning import race as contest
+from proxlin.tuning import race
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def table(tmp_path):
 
 
 def test_advice_as_json_with_a_snippet_that_runs(table, capsys, monkeypatch):
-    monkeypatch.setattr(contest, "EXACT", 0.0)  # an exact step takes long to compile
+    monkeypatch.setattr(race, "QUICK_STEP", 0.0)  # an exact step takes long to compile
     options = ["--hidden", "0", "--budget", "0.01", "--passes", "80", "--json"]
     assert main(["advise", str(table), "--target", "price", *options]) == 0
     out, err = capsys.readouterr()

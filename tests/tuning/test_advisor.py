@@ -9,8 +9,7 @@ import pytest
 import proxlin as px
 from proxlin.networks import MLP
 from proxlin.theory.statistics import log_ratio_interval as ratio_interval
-from proxlin.tuning import advisor
-from proxlin.tuning import race as contest
+from proxlin.tuning import advisor, race
 
 
 def problem(n=24, noise=0.0):
@@ -37,19 +36,19 @@ def test_the_rule():
 
 
 def test_folds_leave_each_sample_out_at_most_once():
-    folds = contest.folds_of(problem(23), None, 5, seed=3)
+    folds = race.folds_of(problem(23), None, 5, seed=3)
     assert [(len(fold.train), len(fold.held_out)) for fold in folds] == [(19, 4)] * 5
     left_out = np.concatenate([np.asarray(fold.held_out.data[0]) for fold in folds])
     assert len(np.unique(left_out, axis=0)) == 20
-    fold = contest.folds_of(problem(23), problem(8), 5, seed=3)[1]
+    fold = race.folds_of(problem(23), problem(8), 5, seed=3)[1]
     assert len(fold.train) == 19 and len(fold.held_out) == 8
 
 
 def test_the_plan_that_fits(monkeypatch):
     """Settings go first, then passes; what nothing fits gets the least plan."""
     monkeypatch.setattr(advisor, "_seconds", lambda *_: (0.1, 0.01))  # a run of 100 passes takes 1.1 s
-    methods = [m for m in contest.methods_of(problem(), start(), 100.0) if m.axes]
-    most, fold = contest.Plan(24, 100.0, 5, 0), contest.Fold(problem(), problem())
+    methods = [m for m in race.methods_of(problem(), start(), 100.0) if m.axes]
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     plan = lambda left: advisor._affordable(methods, fold, start(), most, lambda: left)
     assert (plan(71.0).settings, plan(53.0).settings, plan(36.0).settings) == (24, 16, 8)
     assert (plan(34.0).passes, plan(20.0).passes, plan(0.0).passes) == (50.0, 50.0, 6.25)
@@ -57,7 +56,7 @@ def test_the_plan_that_fits(monkeypatch):
 
 def test_one_answer_with_a_snippet_that_runs(monkeypatch):
     """SGD against PLI; with `settings` given no clock is read."""
-    monkeypatch.setattr(contest, "EXACT", 0.0)
+    monkeypatch.setattr(race, "QUICK_STEP", 0.0)
     monkeypatch.setattr(advisor.time, "monotonic", lambda: 0.0)
     heard = []
     advice = px.advise(problem(noise=0.1), start(), passes=6.0, folds=2, settings=2, say=heard.append)
@@ -83,18 +82,18 @@ def test_exact_steps_win_where_there_is_no_noise():
     assert names["solution"].value < 1e-8
 
 
-def champion(values):
-    run = contest.Run(1.0, 1.0, start(), np.asarray(values), 0.0)
-    return contest.Champion(contest.Method("prox_linear", "gauss-newton", {}, px.sgd, str), {}, (run,))
+def exact_method(values):
+    run = race.Run(1.0, 1.0, start(), np.asarray(values), 0.0)
+    return race.TunedMethod(race.Method("prox_linear", "gauss-newton", {}, px.sgd, str), {}, (run,))
 
 
 def test_the_radius_and_the_noise_against_it():
     eps = float(np.finfo(float).eps)
-    assert advisor._radius([champion([4.0, 3.0, 2.9])], eps) == (
+    assert advisor._radius([exact_method([4.0, 3.0, 2.9])], eps) == (
         None,
         "not reached: F went from 4 to 2.9 in 2 exact steps.",
     )
-    radius, _ = advisor._radius([champion([4.0, 3.0, 1.0, 0.25, 0.03125, 0.0005, 1e-7, 1e-15])], eps)
+    radius, _ = advisor._radius([exact_method([4.0, 3.0, 1.0, 0.25, 0.03125, 0.0005, 1e-7, 1e-15])], eps)
     assert radius == 0.9765625
     where = lambda level: advisor._window(radius, px.theory.Estimate(level, level, level), problem(), start())[1]
     assert "below the sharp window" in where(0.01) and "above the sharp window" in where(9.0)

@@ -1,6 +1,7 @@
 """The declared search, the watched run behind it, and `tune`."""
 
 import math
+from statistics import fmean
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 import proxlin as px
 from proxlin.cost import Cost, Prices
 from proxlin.run import follow
-from proxlin.tuning.search import Grid, Search, search_all
+from proxlin.tuning.search import Grid, Search, search_all, tune_grids
 
 
 def bowl(setting) -> float:
@@ -26,7 +27,7 @@ AXES = {
 
 def run(grid: Grid, loss=bowl) -> Search:
     search = Search(grid)
-    search_all([search], lambda asked: [loss(setting) for _, setting in asked])
+    search_all([search], lambda asked: [loss(grid.setting(point)) for _, point in asked])
     return search
 
 
@@ -46,7 +47,8 @@ def test_every_search_spends_its_budget_and_never_tries_a_point_twice():
         while points := search.ask():
             assert len(points) == len(set(points)) and not set(points) & set(search.scores)
             asked.append(points)
-            search.tell({point: bowl(search.grid.setting(point)) for point in points})
+            for point in points:
+                search.tell(point, bowl(search.grid.setting(point)))
         assert len(search.scores) == budget
     small = Search(Grid({"inner": px.Choice((1, 2))}, 10))
     search_all([small], lambda asked: [1.0 for _ in asked])
@@ -120,3 +122,19 @@ def test_tune_refuses_wrong_use(problems):
             px.tune(train, w, solvers, held_out, passes, seeds)
     with pytest.raises(ValueError, match="finite"):
         px.tune(train, w, px.sgd(0.1), lambda w: jnp.nan * jnp.sum(w), 5)
+
+
+def test_grids_are_tuned_on_the_first_seed_and_decided_on_all():
+    """The best on seed 0 loses to the second best on the others; no trial is run twice."""
+    seen = []
+
+    def evaluate(trials):
+        seen.extend((which, setting["inner"], seed) for which, setting, seed in trials)
+        return [abs(setting["inner"] - (2 if seed == 0 else 5)) for _, setting, seed in trials]
+
+    grid = Grid({"inner": px.Choice((0, 2, 3), (0, 1, 2))}, 3)
+    one, two = tune_grids([grid, grid], evaluate, fmean, seeds=[3, 1], finalists=2)
+    assert one.setting == {"inner": 3} and one.runs == (1, 2, 2) and one.searched == 0
+    assert two.setting == {"inner": 2} and two.runs == (0,) and two.searched == 0
+    assert len(seen) == len(set(seen)) == 3 + 3 + 2 * 2
+    assert [setting["inner"] for setting, _ in two.tried] == [0, 2, 3]

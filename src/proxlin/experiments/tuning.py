@@ -4,7 +4,7 @@ search on the first seed  ->  finalists on all seeds  ->  the least mean validat
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..theory.statistics import leader, t_interval
-from ..tuning.search import Grid, Point, Search, Setting, search_all
+from ..tuning.search import Grid, Setting, Trial, tune_grids
 from .engine.base import Case, Context
 
 
@@ -36,72 +36,65 @@ class Tuned:
     ends: tuple[str, ...]  # the axes that end at the chosen setting
 
     def losses(self, name: str = "test_loss", seeds: int | None = None) -> np.ndarray:
+        """Return a column of the results, of all seeds or of the first ones."""
         return np.asarray([run[name] for run in self.runs[:seeds]])
 
     def words(self) -> str:
-        return " ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in self.setting.items()
-        )
+        """Return the setting as a text for a table."""
+        return " ".join(f"{name}={_short(value)}" for name, value in self.setting.items())
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def first_seed(context: Context) -> int:
-    """Seeds of different --seed do not overlap."""
+    """Return the first seed of a run: those of different `context.seed` do not overlap."""
     return context.seed * 1000
 
 
 def tune(entries: Sequence[Entry], context: Context, finalists: int) -> dict[Any, Tuned]:
-    """Each entry's label with what was found; all entries search side by side, so that workers never wait for one."""
+    """Return what was found for each entry, by its label; all entries search side by side on the sweep's workers."""
     first = first_seed(context)
-    searches = [Search(entry.grid) for entry in entries]
 
-    def evaluate(asked: list[tuple[int, Setting]]) -> list[float]:
-        results = context.sweep([entries[i].case(setting, first) for i, setting in asked])
-        return [result["validation_loss"] for result in results]
+    def evaluate(trials: list[Trial]) -> list[dict]:
+        return context.sweep([entries[which].case(setting, first + seed) for which, setting, seed in trials])
 
-    search_all(searches, evaluate)
-    asked = [
-        (i, point, first + seed)
-        for i, search in enumerate(searches)
-        for point in search.ranked(finalists)
-        for seed in range(entries[i].seeds)
-    ]
-    cases = [entries[i].case(entries[i].grid.setting(point), seed) for i, point, seed in asked]
-    runs: dict[tuple[int, Point], list[dict]] = {}
-    for (i, point, _), result in zip(asked, context.sweep(cases), strict=True):
-        runs.setdefault((i, point), []).append(result)
+    grids = [entry.grid for entry in entries]
+    seeds = [entry.seeds for entry in entries]
+    found = tune_grids(grids, evaluate, _validation_loss, seeds=seeds, finalists=finalists)
     return {
-        entry.label: _chosen(search, {point: found for (j, point), found in runs.items() if j == i})
-        for i, (entry, search) in enumerate(zip(entries, searches, strict=True))
+        entry.label: Tuned(best.setting, best.runs, best.searched, best.ends)
+        for entry, best in zip(entries, found, strict=True)
     }
 
 
-def _chosen(search: Search, runs: Mapping[Point, list[dict]]) -> Tuned:
-    point = min(runs, key=lambda point: fmean(run["validation_loss"] for run in runs[point]))
-    grid = search.grid
-    return Tuned(grid.setting(point), tuple(runs[point]), search.scores[search.best], tuple(grid.at_end(point)))
+def _validation_loss(runs: Sequence[dict]) -> float:
+    return fmean(run["validation_loss"] for run in runs)
 
 
 def cases_of(entries: Sequence[Entry], finalists: int) -> int:
-    """How many cases `tune` runs."""
+    """Return how many cases `tune` runs."""
     return sum(entry.grid.budget + finalists * (entry.seeds - 1) for entry in entries)
 
 
 def work_of(entries: Sequence[Entry], finalists: int) -> float:
-    """A guess of their seconds."""
-    first = ((entry, entry.grid.setting(entry.grid.bracket()[0])) for entry in entries)
-    return sum(cases_of([entry], finalists) * entry.case(setting, 0).work for entry, setting in first)
+    """Return a guess of the seconds of these cases, from the first of each entry."""
+    return sum(cases_of([entry], finalists) * bracket_of([entry], 0)[0].work for entry in entries)
 
 
 def bracket_of(entries: Sequence[Entry], seed: int) -> list[Case]:
-    """The cases that are known before any has run."""
+    """Return the cases that are known before any has run."""
     return [entry.case(entry.grid.setting(point), seed) for entry in entries for point in entry.grid.bracket()]
 
 
 def compare(one: np.ndarray, two: np.ndarray, tie: float) -> tuple[float, float, float, int]:
-    """The loss of two over that of one, less 1, by geometric mean over the seeds; its 95 % interval; who wins.
+    """Return the loss of two over that of one, less 1, its 95 % interval, and who wins.
 
-    1 or 2 wins if the interval excludes 0 and the mean is beyond the tie band; else it is a tie, 0.
+    It is a geometric mean over the seeds. 1 or 2 wins if the interval excludes 0 and the mean is beyond the tie band;
+    else it is a tie, 0.
     """
     mean, low, high = t_interval(np.log(two / one))
     winner = {-1: 2, 0: 0, 1: 1}[leader(mean, low, high, math.log1p(tie))]

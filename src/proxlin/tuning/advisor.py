@@ -23,14 +23,29 @@ from ..solvers import AbstractSolver
 from ..theory import Estimate, chi_mean, held_out_noise_level, noise_window, quadratic_phase, sharp_noise_window
 from ..theory.statistics import leader, log_ratio_interval
 from ..types import Params, dtype_of
-from .race import FINALISTS, SIDES, Champion, Fold, Method, Plan, best_of, folds_of, methods_of, race, run
+from .race import (
+    FINALISTS,
+    SIDES,
+    Fold,
+    Method,
+    Plan,
+    TunedMethod,
+    best_of,
+    folds_of,
+    methods_of,
+    race,
+    run,
+    settings_of,
+)
 from .search import Grid
 
 LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has time for
-TRIALS = 0.05, 0.2  # of the passes: the runs that are timed
+SHORTER = 0.05  # of the passes: a run that is timed
+SHORT = 0.2  # of the passes: another one, so that the price of a pass and that of a run can be told apart
 # An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 + TIE). Both were chosen
 # on the rule-choosing cells of docs/gallery/advisor.md (`python -m bench.advisor --choose`).
-LEVEL, TIE = 0.7, 0.0
+LEVEL = 0.7
+TIE = 0.0
 DELTA = 0.05  # of the window of Proposition 2
 ROUND_OFF = 450  # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's check
 
@@ -64,26 +79,28 @@ class Advice:
     snippet: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the solver, as plain numbers and text; None for an end of the window that is infinite."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "solver"}
-        nested = {name: dataclasses.asdict(fields[name]) for name in ("gain", "noise", "plan")}
-        window = self.window and [end if math.isfinite(end) else None for end in self.window]
-        return {**fields, **nested, "window": window}
+        """Return all but the solver, as plain numbers and text; None for an end of the window that is infinite."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["solver"]
+        for name in ("gain", "noise", "plan"):
+            fields[name] = dataclasses.asdict(fields[name])
+        if self.window is not None:
+            fields["window"] = [end if math.isfinite(end) else None for end in self.window]
+        return fields
 
     def __str__(self) -> str:
-        sides = [
-            f"  {side:13s} {np.mean(losses):.4g}   {self.codes[side]}   {self.seconds[side]:.2g} s a run"
-            for side, losses in self.losses.items()
-        ]
-        window = "" if self.window is None else f", window {self.window[0]:.3g} to {self.window[1]:.3g}"
-        lines = (
+        window = ""
+        if self.window is not None:
+            window = ", window {:.3g} to {:.3g}".format(*self.window)
+        lines = [
             f"Recommendation: {self.recommendation}. {self.reason}",
             f"Noise level: {_range(self.noise)}, or less (held-out loss of the best fit).",
             f"Radius of the quadratic phase: {self.about_radius}",
             f"Noise against the radius: {self.position}{window}.",
             f"Held-out loss, mean of {self.plan.folds} folds, at most {self.plan.passes:g} passes:",
-            *sides,
-        )
+        ]
+        for side, losses in self.losses.items():
+            lines.append(f"  {side:13s} {np.mean(losses):.4g}   {self.codes[side]}   {self.seconds[side]:.2g} s a run")
         return "\n".join([*lines, "", self.snippet.rstrip()])
 
 
@@ -118,8 +135,8 @@ def advise(
         tell(f"timing short runs of {', '.join(method.name for method in methods)}")
         plan = _affordable(methods, parts[0], w, plan, lambda: budget - (time.monotonic() - start))
         methods = methods_of(parts[0].train, w, plan.passes)
-    champions = race(methods, parts, w, plan, tell)
-    return _advice(champions, parts, plan, validation is not None, float(passes))
+    tuned = race(methods, parts, w, plan, tell)
+    return _advice(tuned, parts, plan, validation is not None, float(passes))
 
 
 def _check(
@@ -142,45 +159,57 @@ def _check(
 
 
 def _affordable(methods: Sequence[Method], fold: Fold, w: Params, most: Plan, left: Callable[[], float]) -> Plan:
-    """The most settings, and then the most passes, whose runs fit into the time left."""
-    prices = {method.name: _seconds(method, fold, w, most) for method in methods}
+    """Return the plan of the most settings, and then of the most passes, whose runs fit into the time left."""
+    prices = [_seconds(method, fold, w, most) for method in methods]
     available = left()
 
-    def fits(plan: Plan) -> bool:
-        runs = {method.name: (plan.settings if method.axes else 1) + FINALISTS * (plan.folds - 1) for method in methods}
-        each = {name: fixed + one * plan.passes for name, (fixed, one) in prices.items()}
-        return sum(each[name] * count for name, count in runs.items()) <= available
+    def seconds(plan: Plan) -> float:
+        total = 0.0
+        for method, (fixed, one) in zip(methods, prices, strict=True):
+            runs = settings_of(method, plan) + FINALISTS * (plan.folds - 1)
+            total += (fixed + one * plan.passes) * runs
+        return total
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
     plans += [dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)]
-    return next((plan for plan in plans if fits(plan)), plans[-1])
+    return next((plan for plan in plans if seconds(plan) <= available), plans[-1])
 
 
 def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, float]:
-    """Of a run without its passes, and of a pass, by a short and a shorter run; one before them compiles."""
-    grid, seconds = Grid(method.axes, len(LADDER) * LADDER[0]), []
-    setting, lengths = grid.setting(grid.bracket()[-1]), [share * most.passes for share in TRIALS]
-    for passes in (lengths[0], *lengths):
+    """Return the seconds of a run without its passes, and of a pass, by timing two short runs."""
+    grid = Grid(method.axes, len(LADDER) * LADDER[0])
+    setting = grid.setting(grid.bracket()[-1])
+
+    def timed(passes: float) -> float:
         start = time.monotonic()
         run(method, setting, fold, w, passes, most.seed)
-        seconds.append(time.monotonic() - start)
-    one = max(seconds[2] - seconds[1], 0.0) / (lengths[1] - lengths[0])
-    return max(seconds[1] - one * lengths[0], 0.0), one
+        return time.monotonic() - start
+
+    few = SHORTER * most.passes
+    more = SHORT * most.passes
+    timed(few)  # compiles
+    after_few = timed(few)
+    after_more = timed(more)
+    one = max(after_more - after_few, 0.0) / (more - few)
+    return max(after_few - one * few, 0.0), one
 
 
-def _advice(champions: Sequence[Champion], folds: Sequence[Fold], plan: Plan, shared: bool, asked: float) -> Advice:
-    """What a race says; `shared`: all folds are judged by one set; `asked`: the passes that were asked for."""
-    sides = {side: best_of(side, champions) for side in SIDES}
+def _advice(tuned: Sequence[TunedMethod], folds: Sequence[Fold], plan: Plan, shared: bool, asked: float) -> Advice:
+    """Return what a race says; `shared`: all folds are judged by one set; `asked`: the passes that were asked for."""
+    sides = {side: best_of(side, tuned) for side in SIDES}
     mean, low, high = log_ratio_interval(sides["sgd"].losses, sides["gauss-newton"].losses, LEVEL)
-    # A race of fewer passes than asked for answers another question.
-    recommendation = decide(mean, low, high) if plan.passes == asked else "cannot tell"
+    recommendation = decide(mean, low, high)
+    if plan.passes != asked:  # a race of fewer passes than asked for answers another question
+        recommendation = "cannot tell"
     best = sides["gauss-newton" if mean > 0 else "sgd"]
-    chosen = best if recommendation == "cannot tell" else sides[recommendation]
+    chosen = sides.get(recommendation, best)
     noise = _noise(best, folds, shared)
-    radius, about = _radius(champions, float(jnp.finfo(dtype_of(best.runs[0].w)).eps))
-    window, position = _window(radius, noise, folds[0].train, best.runs[0].w)
-    sign = -1 if recommendation == "sgd" else 1
-    gain = Estimate(*(-math.expm1(-x) for x in (sign * mean, *sorted((sign * low, sign * high)))))
+    w = best.runs[0].w
+    radius, about = _radius(tuned, float(jnp.finfo(dtype_of(w)).eps))
+    window, position = _window(radius, noise, folds[0].train, w)
+    gain = _gain(mean, low, high)
+    if recommendation == "sgd":
+        gain = _gain(-mean, -high, -low)
     return Advice(
         recommendation=recommendation,
         reason=_reason(recommendation, gain, plan, asked),
@@ -200,27 +229,37 @@ def _advice(champions: Sequence[Champion], folds: Sequence[Fold], plan: Plan, sh
     )
 
 
+def _gain(*logs: float) -> Estimate:
+    """Return the share of the loss that is saved, 1 - exp(-log), for the mean and the ends of its interval."""
+    return Estimate(*(-math.expm1(-log) for log in logs))
+
+
 def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
     """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it cannot tell."""
     answers: dict[int, Recommendation] = {-1: "sgd", 0: "cannot tell", 1: "gauss-newton"}
     return answers[leader(mean, low, high, math.log1p(tie))]
 
 
-def _noise(best: Champion, folds: Sequence[Fold], shared: bool) -> Estimate:
-    """The held-out losses of the best fits, averaged; they are of different samples unless `shared`."""
+def _noise(best: TunedMethod, folds: Sequence[Fold], shared: bool) -> Estimate:
+    """Average the held-out losses of the best fits; they are of different samples unless `shared`."""
     each = [held_out_noise_level(fold.held_out, one.w) for fold, one in zip(folds, best.runs, strict=True)]
     value = float(np.mean([one.value for one in each]))
-    half = float(np.mean([(one.high - one.value) ** 2 for one in each]) / (1 if shared else len(each))) ** 0.5
+    square = float(np.mean([(one.high - one.value) ** 2 for one in each]))
+    if not shared:
+        square = square / len(each)
+    half = square**0.5
     return Estimate(value, value - half, value + half)
 
 
-def _radius(champions: Sequence[Champion], eps: float) -> tuple[float | None, str]:
-    """R of exact prox-linear on the first fold, and a sentence."""
-    values = next((each.runs[0].values for each in champions if each.runs[0].values is not None), None)
-    if values is None:
+def _radius(tuned: Sequence[TunedMethod], eps: float) -> tuple[float | None, str]:
+    """Return R of exact prox-linear on the first fold, and a sentence."""
+    exact = [each.runs[0].values for each in tuned if each.runs[0].values is not None]
+    if not exact:
         return None, "not measured, as an exact step would be too large."
-    floor = ROUND_OFF * eps * float(values[0])
-    phase = quadratic_phase(values, floor) if len(values) > 1 else None
+    values = exact[0]
+    phase = None
+    if len(values) > 1:
+        phase = quadratic_phase(values, ROUND_OFF * eps * float(values[0]))
     if phase is None:
         return None, f"not reached: F went from {values[0]:.3g} to {values.min():.3g} in {len(values) - 1} exact steps."
     return phase.radius, f"{phase.radius:.3g}, from step {phase.start} on."
@@ -229,18 +268,26 @@ def _radius(champions: Sequence[Champion], eps: float) -> tuple[float | None, st
 def _window(
     radius: float | None, noise: Estimate, train: AbstractProblem, w: Params
 ) -> tuple[tuple[float, float] | None, str]:
-    """The window of Proposition 2 for sigma, and where noise / E chi_k lies."""
+    """Return the window of Proposition 2 for sigma, and where noise / E chi_k lies."""
     if radius is None:
         return None, "unknown, as there is no radius"
     if not isinstance(train.outer, L2):
         return None, "unknown: Proposition 2 is on the l2 norm"
-    n, k = len(train), train.outputs(w)
+    n = len(train)
+    k = train.outputs(w)
+    name = "Proposition 2's window"
     try:
-        window, name = noise_window(radius, n, k, DELTA), "Proposition 2's window"
+        window = noise_window(radius, n, k, DELTA)
     except ValueError:  # k < 4 log(2n/delta)
-        window, name = sharp_noise_window(radius, n, k, DELTA), "the sharp window"
-    low, high = max(noise.low, 0.0) / chi_mean(k), noise.high / chi_mean(k)
-    place = "below" if high < window[0] else "above" if low > window[1] else "inside"
+        name = "the sharp window"
+        window = sharp_noise_window(radius, n, k, DELTA)
+    low = max(noise.low, 0.0) / chi_mean(k)
+    high = noise.high / chi_mean(k)
+    place = "inside"
+    if high < window[0]:
+        place = "below"
+    elif low > window[1]:
+        place = "above"
     return window, f"sigma of {low:.3g} to {high:.3g} is {place} {name}"
 
 
@@ -253,9 +300,11 @@ def _reason(recommendation: Recommendation, gain: Estimate, plan: Plan, asked: f
     return f"Against the other: {lead}."
 
 
-def _snippet(recommendation: Recommendation, chosen: Champion) -> str:
+def _snippet(recommendation: Recommendation, chosen: TunedMethod) -> str:
     passes = max(1, math.ceil(np.mean([one.at for one in chosen.runs])))
-    note = "  # the race did not decide" if recommendation == "cannot tell" else ""
+    note = ""
+    if recommendation == "cannot tell":
+        note = "  # the race did not decide"
     return (
         "import proxlin as px\n\n"
         f"solver = {chosen.code}{note}\n"
@@ -265,4 +314,5 @@ def _snippet(recommendation: Recommendation, chosen: Champion) -> str:
 
 
 def _range(each: Estimate) -> str:
+    """Return an estimate and its interval as a text."""
     return f"{each.value:.4g} (95 % {each.low:.4g} to {each.high:.4g})"

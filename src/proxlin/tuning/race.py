@@ -7,7 +7,7 @@ What is run is a function of the plan alone: nothing here reads the clock.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -24,17 +24,17 @@ from ..schedules import Power
 from ..solvers import AbstractSolver, pli, prox_linear, sgd
 from ..subproblem import is_dense
 from ..types import Params, dtype_of, parameters
-from .search import Axis, Choice, Grid, Lattice, Search, Setting, search_all
+from .search import Axis, Choice, Grid, Lattice, Setting, Trial, tune_grids
 
 Side = Literal["sgd", "gauss-newton"]
 SIDES: tuple[Side, Side] = ("sgd", "gauss-newton")
 
-HALF = 10**0.5  # half a decade
+HALF_DECADE = 10**0.5
 # Where runs are judged, in hundredths of the passes: dense at the start, where a noisy problem is fitted soon.
 MARKS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)
-PATIENCE = 0.4  # of the passes without anything better, and a run ends
-FINALISTS = 2
-EXACT = 1e9  # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
+PATIENCE = 0.4  # a run ends after this share of its passes without anything better
+FINALISTS = 2  # settings of each method that run on all folds
+QUICK_STEP = 1e9  # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Champion:
+class TunedMethod:
     """The best setting of a method, and its runs, one for each fold."""
 
     method: Method
@@ -95,96 +95,115 @@ class Champion:
 
 
 def folds_of(problem: AbstractProblem, validation: AbstractProblem | None, count: int, seed: int) -> list[Fold]:
-    """Training on all but n // count samples; judged by those left out, or by a validation problem if there is one."""
-    n, size = len(problem), len(problem) // count
+    """Leave n // count samples out of each training, and judge it by them, or by `validation` if there is one."""
+    n = len(problem)
+    size = n // count
     order = np.random.default_rng(seed).permutation(n)
     folds = []
     for s in range(count):
         left_out = np.sort(order[s * size : (s + 1) * size])
         kept = np.setdiff1d(np.arange(n), left_out)
-        folds.append(Fold(problem[kept], problem[left_out].plain() if validation is None else validation.plain()))
+        judge = validation
+        if judge is None:
+            judge = problem[left_out]
+        folds.append(Fold(problem[kept], judge.plain()))
     return folds
 
 
 def methods_of(problem: AbstractProblem, w: Params, passes: float) -> list[Method]:
-    """SGD, PLI and, where its step is small, exact prox-linear; the lattices are centred by the scales of the problem.
+    """Return SGD, PLI and, where its step is small, exact prox-linear, with lattices centred by the problem's scales.
 
     F / g, nu / g and g / F, with g the mean of |J_i' v_i|^2, have the units of SGD's step, PLI's inner step and kappa.
     """
     value, g = _scales(problem, w)
-    steps, dtype = passes * len(problem), dtype_of(w)
-    found = [_sgd(value / g, steps, dtype), _pli(value, g)]
-    return [*found, _EXACT] if _small(problem, w) else found
+    methods = [_sgd(value / g, passes * len(problem), dtype_of(w)), _pli(value, g)]
+    if _is_quick(problem, w):
+        methods.append(EXACT)
+    return methods
 
 
 def _sgd(scale: float, steps: float, dtype: Any) -> Method:
-    def first(setting: Setting) -> float:  # the step is the one half way, so that the best does not move with the decay
-        return float(f"{float(setting['step']) * (steps / 2) ** float(setting['decay']):.3g}")
+    def first(setting: Setting) -> float:
+        """Return the first step: `step` is the one half way, so that the best does not move with the decay."""
+        return float(f"{setting['step'] * (steps / 2) ** setting['decay']:.3g}")
 
     def make(setting: Setting) -> AbstractSolver:
         return sgd(Power(jnp.asarray(first(setting), dtype), jnp.asarray(setting["decay"], dtype)))
 
     def code(setting: Setting) -> str:
-        return f"px.sgd(px.{'InverseSqrt' if setting['decay'] else 'Constant'}({first(setting):g}))"
+        schedule = {0.0: "Constant", 0.5: "InverseSqrt"}[setting["decay"]]
+        return f"px.sgd(px.{schedule}({first(setting):g}))"
 
-    axes = {"step": Lattice(0.01 * scale, HALF, (-3, -1, 1, 3)), "decay": Choice((0.0, 0.5), (0, 1))}
+    axes = {"step": Lattice(0.01 * scale, HALF_DECADE, (-3, -1, 1, 3)), "decay": Choice((0.0, 0.5), (0, 1))}
     return Method("sgd", "sgd", axes, make, code)
 
 
 def _pli(value: float, g: float) -> Method:
-    def numbers(setting: Setting) -> tuple[float, float, int, float]:
-        nu = float(setting["nu"])
-        return float(setting["kappa"]), nu, int(setting["inner"]), float(f"{float(setting['rate']) * nu:.3g}")
+    def step(setting: Setting) -> float:
+        """Return the inner step: it has to shrink with nu, so the axis is its rate."""
+        return float(f"{setting['rate'] * setting['nu']:.3g}")
 
     def make(setting: Setting) -> AbstractSolver:
-        kappa, nu, inner, step = numbers(setting)
-        return pli(kappa, nu, inner, step=step)
+        return pli(setting["kappa"], setting["nu"], setting["inner"], step=step(setting))
 
     def code(setting: Setting) -> str:
-        kappa, nu, inner, step = numbers(setting)
-        return f"px.pli({kappa:g}, {nu:g}, inner_passes={inner}, step={step:g})"
+        numbers = "{kappa:g}, {nu:g}, inner_passes={inner}".format_map(setting)
+        return f"px.pli({numbers}, step={step(setting):g})"
 
     axes = {
-        "rate": Lattice(0.2 / g, HALF, (-2, 0, 2)),  # the inner step over nu: it has to shrink with nu
-        "nu": Lattice(0.2 * value, HALF, (-2, 0)),
+        "rate": Lattice(0.2 / g, HALF_DECADE, (-2, 0, 2)),
+        "nu": Lattice(0.2 * value, HALF_DECADE, (-2, 0)),
         "kappa": Lattice(0.01 * g / value, 10.0, (0,), low=-6),
         "inner": Choice((1, 2, 5, 10), (1,), ordered=True),
     }
     return Method("pli", "gauss-newton", axes, make, code)
 
 
-_EXACT = Method("prox_linear", "gauss-newton", {}, lambda setting: prox_linear(), lambda setting: "px.prox_linear()")
+EXACT = Method("prox_linear", "gauss-newton", {}, lambda setting: prox_linear(), lambda setting: "px.prox_linear()")
 
 
 def _scales(problem: AbstractProblem, w: Params) -> tuple[float, float]:
-    """F(w), and the mean of |v_i|^2 over at most 64 samples, v_i a subgradient of the loss of one."""
+    """Return F(w), and the mean of |v_i|^2 over at most 64 samples, v_i a subgradient of the loss of one.
+
+    1 stands in for either where it is 0: lattices need a centre.
+    """
+    plain = problem.plain()
     some = np.linspace(0, len(problem) - 1, min(len(problem), 64)).astype(int)
-    squares = [optax.tree.vdot(v, v) for v in (problem.plain()[int(i)].subgradient(w) for i in some)]
-    value, g = float(problem.value(w)), float(np.mean([float(jnp.asarray(each)) for each in squares]))
-    return (value if value > 0 else 1.0), (g if g > 0 else 1.0)
+    squares = []
+    for i in some:
+        v = plain[int(i)].subgradient(w)
+        squares.append(float(jnp.asarray(optax.tree.vdot(v, v))))
+    return _positive(float(problem.value(w))), _positive(float(np.mean(squares)))
 
 
-def _small(problem: AbstractProblem, w: Params) -> bool:
-    """Whether an exact step is quick (shapes alone)."""
+def _positive(x: float) -> float:
+    if x > 0:
+        return x
+    return 1.0
+
+
+def _is_quick(problem: AbstractProblem, w: Params) -> bool:
+    """Return whether an exact step takes few operations, by shapes alone."""
     if not isinstance(problem.outer, AbstractProximable) or not is_dense(problem, w):
         return False
-    rows, d = len(problem) * problem.outputs(w), sum(x.size for x in jax.tree.leaves(parameters(w)))
+    rows = len(problem) * problem.outputs(w)
+    d = sum(x.size for x in jax.tree.leaves(parameters(w)))
     order = min(rows, d)
-    return rows * d * order + order**3 <= EXACT
+    return rows * d * order + order**3 <= QUICK_STEP
 
 
 def run(method: Method, setting: Setting, fold: Fold, w: Params, passes: float, seed: int) -> Run:
-    """One run, judged at its best mark; exact prox-linear at its best step, whose F are kept."""
-    if method.name == "prox_linear":
-        return _exact(fold, w, passes)
+    """Run a setting and judge it at its best mark; exact prox-linear at its best step, whose F are kept."""
+    if method is EXACT:
+        return _run_exact(fold, w, passes)
     marks = [passes * mark / 100 for mark in MARKS]
-    found = follow(
-        fold.train, w, method.make(setting), fold.held_out.value, marks, seed=seed, patience=PATIENCE * passes
-    )
+    solver = method.make(setting)
+    patience = PATIENCE * passes
+    found = follow(fold.train, w, solver, fold.held_out.value, marks, seed=seed, patience=patience)
     return Run(found.best, float(found.at), found.w, None, float(found.seconds[-1]))
 
 
-def _exact(fold: Fold, w: Params, passes: float) -> Run:
+def _run_exact(fold: Fold, w: Params, passes: float) -> Run:
     better: list[tuple[float, Params]] = []
 
     def held_out(w: Params) -> float:
@@ -204,40 +223,33 @@ def _exact(fold: Fold, w: Params, passes: float) -> Run:
 
 def race(
     methods: Sequence[Method], folds: Sequence[Fold], w: Params, plan: Plan, say: Callable[[str], None]
-) -> list[Champion]:
-    """The best setting of each method: it searches on the first fold, and its best settings run on all."""
+) -> list[TunedMethod]:
+    """Tune each method: it searches on the first fold, and its best settings run on all."""
     found = []
     for method in methods:
-        count = plan.settings if method.axes else 1
+        count = settings_of(method, plan)
         say(f"{method.name}: {count} setting{'s' * (count > 1)}, {plan.passes:g} passes each, then {plan.folds} folds")
-        found.append(_champion(method, folds, w, plan))
+
+        def evaluate(trials: list[Trial], method: Method = method) -> list[Run]:
+            return [run(method, setting, folds[s], w, plan.passes, plan.seed + s) for _, setting, s in trials]
+
+        grid = Grid(method.axes, count)
+        (best,) = tune_grids([grid], evaluate, _mean_loss, seeds=[len(folds)], finalists=FINALISTS)
+        found.append(TunedMethod(method, best.setting, best.runs))
     return found
 
 
-def best_of(side: Side, champions: Sequence[Champion]) -> Champion:
-    """The one of least mean held-out loss."""
-    return min((each for each in champions if each.method.side == side), key=lambda each: fmean(each.losses))
+def settings_of(method: Method, plan: Plan) -> int:
+    """Return how many settings of a method are tried; one without axes has one."""
+    if method.axes:
+        return plan.settings
+    return 1
 
 
-def _champion(method: Method, folds: Sequence[Fold], w: Params, plan: Plan) -> Champion:
-    known: dict[str, Run] = {}
-
-    def first(setting: Setting) -> Run:
-        key = repr(setting)
-        if key not in known:
-            known[key] = run(method, setting, folds[0], w, plan.passes, plan.seed)
-        return known[key]
-
-    chosen = []
-    for setting in _best_settings(method, plan.settings, first):
-        rest = (run(method, setting, fold, w, plan.passes, plan.seed + s) for s, fold in enumerate(folds) if s)
-        chosen.append(Champion(method, setting, (first(setting), *rest)))
-    return min(chosen, key=lambda each: fmean(each.losses))
+def best_of(side: Side, tuned: Sequence[TunedMethod]) -> TunedMethod:
+    """Return the method of a side with the least mean held-out loss."""
+    return min((each for each in tuned if each.method.side == side), key=lambda each: _mean_loss(each.runs))
 
 
-def _best_settings(method: Method, budget: int, score: Callable[[Setting], Run]) -> Iterator[Setting]:
-    if not method.axes:
-        return iter([{}])
-    search = Search(Grid(method.axes, budget))
-    search_all([search], lambda asked: [score(setting).loss for _, setting in asked])
-    return iter([search.grid.setting(point) for point in search.ranked(FINALISTS)])
+def _mean_loss(runs: Sequence[Run]) -> float:
+    return fmean(run.loss for run in runs)

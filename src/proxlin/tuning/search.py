@@ -11,13 +11,15 @@ too small, unless the axis says that it ends there. What is tried next is a func
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..checks import MOST, described, flag, real, whole
 
-Setting = dict[str, float | int | str]
-Point = tuple[int, ...]
+Setting = dict[str, Any]  # the value on each axis, by the axis' name
+Point = tuple[int, ...]  # the place on each axis
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True)
@@ -37,22 +39,26 @@ class Lattice:
     def __post_init__(self):
         real(self.center, "center of Lattice")
         real(self.ratio, "ratio of Lattice", low=0.0, open=True)
-        for end, name in ((self.low, "low"), (self.high, "high")):
-            if end is not None:
-                whole(end, f"{name} of Lattice", low=-MOST)
+        if self.low is not None:
+            whole(self.low, "low of Lattice", low=-MOST)
+        if self.high is not None:
+            whole(self.high, "high of Lattice", low=-MOST)
         _check_bracket(self)
 
     def value(self, j: int) -> float:
-        return float(f"{self.center * self.ratio**j:.3g}")  # a number a person can read
+        """Return the number at j, rounded to what a person can read."""
+        return float(f"{self.center * self.ratio**j:.3g}")
 
     def near(self, j: int) -> list[int]:
+        """Return the neighbours of j."""
         return [x for x in (j - 1, j + 1) if self.inside(x)]
 
     def inside(self, j: int) -> bool:
+        """Return whether the axis has a point at j."""
         return (self.low is None or j >= self.low) and (self.high is None or j <= self.high)
 
     def ends(self, j: int) -> bool:
-        """Whether j is where the axis ends."""
+        """Return whether j is where the axis ends."""
         return j in (self.low, self.high)
 
 
@@ -60,7 +66,7 @@ class Lattice:
 class Choice:
     """One of the options, each a neighbour of each other; or of those beside it, if they are `ordered`."""
 
-    options: tuple[float | int | str, ...]
+    options: tuple[Any, ...]
     bracket: tuple[int, ...] = (0,)
     ordered: bool = False
 
@@ -70,16 +76,23 @@ class Choice:
         flag(self.ordered, "ordered of Choice")
         _check_bracket(self)
 
-    def value(self, j: int) -> float | int | str:
+    def value(self, j: int) -> Any:
+        """Return option j."""
         return self.options[j]
 
     def near(self, j: int) -> list[int]:
-        return [x for x in ((j - 1, j + 1) if self.ordered else range(len(self.options))) if self.inside(x) and x != j]
+        """Return the neighbours of j."""
+        others = range(len(self.options))
+        if self.ordered:
+            others = (j - 1, j + 1)
+        return [x for x in others if self.inside(x) and x != j]
 
     def inside(self, j: int) -> bool:
+        """Return whether there is an option j."""
         return 0 <= j < len(self.options)
 
     def ends(self, j: int) -> bool:
+        """Return whether j is the first or the last of ordered options."""
         return self.ordered and j in (0, len(self.options) - 1)
 
 
@@ -104,14 +117,24 @@ class Grid:
     budget: int
 
     def setting(self, point: Point) -> Setting:
-        return {name: axis.value(j) for (name, axis), j in zip(self.axes.items(), point, strict=True)}
+        """Return the values of a point on its axes."""
+        return {name: axis.value(j) for name, axis, j in self._along(point)}
 
     def bracket(self) -> list[Point]:
-        return list(itertools.product(*(axis.bracket for axis in self.axes.values())))[: self.budget]
+        """Return the points that a search begins with."""
+        ranges = [axis.bracket for axis in self.axes.values()]
+        return list(itertools.product(*ranges))[: self.budget]
 
     def at_end(self, point: Point) -> list[str]:
-        """The axes on which a point sits where the axis ends."""
-        return [name for (name, axis), j in zip(self.axes.items(), point, strict=True) if axis.ends(j)]
+        """Return the axes on which a point sits where the axis ends."""
+        return [name for name, axis, j in self._along(point) if axis.ends(j)]
+
+    def inside(self, point: Point) -> bool:
+        """Return whether every axis has its coordinate of the point."""
+        return all(axis.inside(j) for _, axis, j in self._along(point))
+
+    def _along(self, point: Point) -> Iterator[tuple[str, Axis, int]]:
+        return zip(self.axes, self.axes.values(), point, strict=True)
 
 
 @dataclass
@@ -122,23 +145,27 @@ class Search:
 
     def __post_init__(self):
         self.scores: dict[Point, float] = {}
-        self._axis = self._quiet = 0
-        self._last: Point | None = None
+        self._axis = 0  # the axis along which the next move goes
+        self._quiet = 0  # axes tried since the best point was found
+        self._last: Point | None = None  # the best point at the last move
 
     @property
     def best(self) -> Point:
-        """The point of least score; of equal ones the first tried."""
-        return min(self.scores, key=lambda point: self.scores[point])
+        """Return the point of least score; of equal ones the first tried."""
+        return self.ranked(1)[0]
 
     def ranked(self, count: int) -> list[Point]:
-        """The best points, best first."""
-        return sorted(self.scores, key=lambda point: self.scores[point])[:count]
+        """Return the best points, best first."""
+        return sorted(self.scores, key=self.scores.__getitem__)[:count]
 
-    def tell(self, scores: Mapping[Point, float]) -> None:
-        self.scores |= {point: math.inf if math.isnan(score) else score for point, score in scores.items()}
+    def tell(self, point: Point, score: float) -> None:
+        """Note the score of a point that was asked for."""
+        if math.isnan(score):
+            score = math.inf
+        self.scores[point] = score
 
     def ask(self) -> list[Point]:
-        """The points to try next; none when the budget is spent."""
+        """Return the points to try next; none when the budget is spent."""
         left = self.grid.budget - len(self.scores)
         if left <= 0:
             return []
@@ -147,43 +174,112 @@ class Search:
         return (self._moves() or self._nearest())[:left]
 
     def _moves(self) -> list[Point]:
-        """The unseen neighbours along the next axis that has any; none after a whole turn without a better point."""
-        axes, best = list(self.grid.axes.values()), self.best
+        """Return the unseen neighbours along the next axis that has any; none after a turn without a better point."""
+        axes = list(self.grid.axes.values())
+        best = self.best
         if best != self._last:
-            self._last, self._quiet = best, 0
+            self._last = best
+            self._quiet = 0
         while self._quiet < len(axes):
-            axis, self._axis, self._quiet = self._axis, (self._axis + 1) % len(axes), self._quiet + 1
-            around = [(*best[:axis], j, *best[axis + 1 :]) for j in axes[axis].near(best[axis])]
-            if unseen := [point for point in around if point not in self.scores]:
+            at = self._axis
+            self._axis = (at + 1) % len(axes)
+            self._quiet += 1
+            around = [(*best[:at], j, *best[at + 1 :]) for j in axes[at].near(best[at])]
+            if unseen := self._unseen(around):
                 return unseen
         return []
 
     def _nearest(self) -> list[Point]:
-        for radius in itertools.count(2):
-            if unseen := [point for point in self._shell(radius) if point not in self.scores]:
+        """Return the unseen points at the least distance from the best one."""
+        # The end is for a grid of fewer points than the budget, which has none left at any distance.
+        for radius in range(2, 2 * self.grid.budget + 2):
+            if unseen := self._unseen(self._shell(radius)):
                 return unseen
-            if radius > 2 * self.grid.budget:
-                return []
         return []
 
+    def _unseen(self, points: Iterable[Point]) -> list[Point]:
+        return [point for point in points if point not in self.scores]
+
     def _shell(self, radius: int) -> Iterator[Point]:
-        """The points whose indices differ from the best one's by `radius` in all."""
-        axes, best = list(self.grid.axes.values()), self.best
-        for moves in itertools.product(range(-radius, radius + 1), repeat=len(axes)):
-            if sum(map(abs, moves)) == radius:
-                point = tuple(j + move for j, move in zip(best, moves, strict=True))
-                if all(axis.inside(j) for axis, j in zip(axes, point, strict=True)):
-                    yield point
+        """Generate the points whose indices differ from the best one's by `radius` in all."""
+        best = self.best
+        for moves in itertools.product(range(-radius, radius + 1), repeat=len(best)):
+            point = tuple(j + move for j, move in zip(best, moves, strict=True))
+            if sum(map(abs, moves)) == radius and self.grid.inside(point):
+                yield point
 
 
-def search_all(
-    searches: Sequence[Search], evaluate: Callable[[list[tuple[int, Setting]]], Sequence[float]]
-) -> Sequence[Search]:
-    """Run searches side by side, round by round: `evaluate` gets (which search, setting) and returns their scores."""
-    while True:
-        asked = [(i, point) for i, search in enumerate(searches) for point in search.ask()]
-        if not asked:
-            return searches
-        scores = evaluate([(i, searches[i].grid.setting(point)) for i, point in asked])
-        for (i, point), score in zip(asked, scores, strict=True):
-            searches[i].tell({point: score})
+def search_all(searches: Sequence[Search], evaluate: Callable[[list[tuple[int, Point]]], Sequence[float]]) -> None:
+    """Run searches side by side, round by round: `evaluate` gets (which search, point) and returns their scores."""
+    while asked := [(i, point) for i, search in enumerate(searches) for point in search.ask()]:
+        for (i, point), score in zip(asked, evaluate(asked), strict=True):
+            searches[i].tell(point, score)
+
+
+class Trial(NamedTuple):
+    """One evaluation: a setting of the grid number `which`, on one seed or fold."""
+
+    which: int
+    setting: Setting
+    seed: int
+
+
+@dataclass(frozen=True)
+class Best(Generic[Run]):
+    """The setting of least score on a grid with its run on each seed, and what the search saw."""
+
+    setting: Setting
+    runs: tuple[Run, ...]
+    searched: float  # the least score in the search
+    ends: tuple[str, ...]  # the axes that end at the chosen setting
+    tried: tuple[tuple[Setting, tuple[Run, ...]], ...]  # every setting with its runs, in the order of the search
+
+
+def tune_grids(
+    grids: Sequence[Grid],
+    evaluate: Callable[[list[Trial]], Sequence[Run]],
+    score: Callable[[Sequence[Run]], float],
+    *,
+    seeds: Sequence[int],
+    searched: int = 1,
+    finalists: int = 1,
+) -> list[Best[Run]]:
+    """Search each grid on its first seeds, run the best settings on all seeds, and take the one of least score.
+
+        search on `searched` seeds  ->  `finalists` of grid i on seeds[i] seeds  ->  the least score
+
+    All grids are searched side by side, so that `evaluate`, which may run many trials at once, never waits for one of
+    them. It returns a run for each trial, and `score` makes one number of the runs of a setting. No trial is run twice.
+    """
+    runs: list[dict[Point, list[Run]]] = [{} for _ in grids]
+
+    def extend(points: list[tuple[int, Point]], most: Sequence[int]) -> None:
+        """Run the points of grid i on those of its first most[i] seeds that they lack."""
+        lacking = [
+            (i, point, seed) for i, point in points for seed in range(len(runs[i].setdefault(point, [])), most[i])
+        ]
+        if not lacking:
+            return
+        results = evaluate([Trial(i, grids[i].setting(point), seed) for i, point, seed in lacking])
+        for (i, point, _), result in zip(lacking, results, strict=True):
+            runs[i][point].append(result)
+
+    def scores(points: list[tuple[int, Point]]) -> list[float]:
+        extend(points, [searched] * len(grids))
+        return [score(runs[i][point]) for i, point in points]
+
+    searches = [Search(grid) for grid in grids]
+    search_all(searches, scores)
+    extend([(i, point) for i, search in enumerate(searches) for point in search.ranked(finalists)], seeds)
+    return [_best(search, each, finalists, score) for search, each in zip(searches, runs, strict=True)]
+
+
+def _best(
+    search: Search, runs: Mapping[Point, list[Run]], finalists: int, score: Callable[[Sequence[Run]], float]
+) -> Best[Run]:
+    """Return the finalist of least score; of equal ones the better in the search."""
+    grid = search.grid
+    point = min(search.ranked(finalists), key=lambda point: score(runs[point]))
+    tried = tuple((grid.setting(each), tuple(found)) for each, found in runs.items())
+    least = search.scores[search.best]
+    return Best(grid.setting(point), tuple(runs[point]), least, tuple(grid.at_end(point)), tried)

@@ -14,10 +14,10 @@ import numpy as np
 from ..checks import described, real, whole
 from ..inners import check_function
 from ..problem import AbstractProblem, check_problem
-from ..run import Followed, follow
+from ..run import follow
 from ..solvers import AbstractSolver, check_solver
 from ..types import Params
-from .search import Axis, Grid, Search, Setting, search_all
+from .search import Axis, Grid, tune_grids
 
 CHECKPOINTS = 20  # of a run, evenly over its passes, and its start
 
@@ -51,16 +51,24 @@ class Tuning(NamedTuple):
     table: list[dict[str, Any]]
 
     def records(self) -> list[dict[str, Any]]:
-        """The table with a column for each setting, None where a solver has none: `pandas.DataFrame(tuning.records())`.
+        """Return the table with a column for each setting, None where a solver has none.
 
-        polars takes them as well.
+        `pandas.DataFrame(tuning.records())` and polars take them.
         """
-        names = dict.fromkeys(name for row in self.table for name in row["setting"])
-        settings = [dict.fromkeys(names) | dict(row["setting"]) for row in self.table]
+        none = dict.fromkeys(name for row in self.table for name in row["setting"])
+        measured = ("validation", "passes", "diverged")
         return [
-            {"solver": row["solver"]} | setting | {name: row[name] for name in ("validation", "passes", "diverged")}
-            for row, setting in zip(self.table, settings, strict=True)
+            {"solver": row["solver"]} | none | row["setting"] | {name: row[name] for name in measured}
+            for row in self.table
         ]
+
+
+class Reached(NamedTuple):
+    """What one run reached: its least validation loss, at how many passes, and whether it blew up."""
+
+    validation: float
+    passes: float | int
+    diverged: bool
 
 
 def tune(
@@ -87,54 +95,66 @@ def tune(
         measure = check_function(validation, "validation, where it is no problem,", "w")
     marks = np.linspace(0, passes, CHECKPOINTS + 1).tolist()
 
-    def score(solver: AbstractSolver) -> list[Followed]:
-        return [follow(problem, w, solver, measure, marks, seed=seed) for seed in range(seeds)]
+    def run(solver: AbstractSolver, seed: int) -> Reached:
+        found = follow(problem, w, solver, measure, marks, seed=seed)
+        return Reached(found.best, found.at, found.diverged)
 
-    tried = [row for name, each in named.items() for row in _tried(name, each, score)]
+    tried = []
+    for name, each in named.items():
+        make, grid = _grid_of(each)
+        evaluate = lambda trials, make=make: [run(make(**setting), seed) for _, setting, seed in trials]
+        (found,) = tune_grids([grid], evaluate, _mean_validation, seeds=[seeds], searched=seeds)
+        tried += [(make, _row(name, setting, runs)) for setting, runs in found.tried]
     if not any(math.isfinite(row["validation"]) for _, row in tried):
         raise ValueError("No solver reached a finite validation loss; are the held-out data and the start finite?")
     tried.sort(key=lambda each: each[1]["validation"])
-    return Tuning(tried[0][0], [row for _, row in tried])
+    make, best = tried[0]
+    return Tuning(make(**best["setting"]), [row for _, row in tried])
 
 
 def _named(solvers: Any) -> dict[str, AbstractSolver | Space]:
-    given = solvers if isinstance(solvers, Mapping | list | tuple) else [solvers]
-    values = list(given.values()) if isinstance(given, Mapping) else list(given)
+    """Return what is to be tried by name; of a list, by the solvers' own names, with their places where some agree."""
+    if isinstance(solvers, Mapping):
+        values = list(solvers.values())
+    elif isinstance(solvers, list | tuple):
+        values = list(solvers)
+    else:
+        values = [solvers]
     if not values:
         raise ValueError("tune needs at least one solver.")
     for each in values:
         if not isinstance(each, Space):
             check_solver(each, "What tune tries, where it is no px.Space,")
-    if isinstance(given, Mapping):
-        return dict(given)
-    names = [each.name() if isinstance(each, AbstractSolver) else each.make.__name__ for each in values]
-    unique = [f"{name} {i + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+    if isinstance(solvers, Mapping):
+        return dict(solvers)
+    names = [_name(each) for each in values]
+    shared = [name for name in names if names.count(name) > 1]
+    unique = [name + f" {i}" * (name in shared) for i, name in enumerate(names, start=1)]
     return dict(zip(unique, values, strict=True))
 
 
-def _tried(
-    name: str, each: AbstractSolver | Space, score: Callable[[AbstractSolver], list[Followed]]
-) -> list[tuple[AbstractSolver, dict[str, Any]]]:
+def _name(each: AbstractSolver | Space) -> str:
     if isinstance(each, AbstractSolver):
-        return [(each, _row(name, {}, score(each)))]
-    search, tried = Search(Grid(each.axes, each.budget)), []
-
-    def evaluate(asked: Sequence[tuple[int, Setting]]) -> list[float]:
-        new = [
-            (solver, _row(name, setting, score(solver))) for _, setting in asked for solver in [each.make(**setting)]
-        ]
-        tried.extend(new)
-        return [row["validation"] for _, row in new]
-
-    search_all([search], evaluate)
-    return tried
+        return each.name()
+    return each.make.__name__
 
 
-def _row(name: str, setting: Setting, runs: list[Followed]) -> dict[str, Any]:
+def _grid_of(each: AbstractSolver | Space) -> tuple[Callable[..., AbstractSolver], Grid]:
+    """Return what makes a solver of a setting, and the grid of settings; a solver as it is has one, without axes."""
+    if isinstance(each, Space):
+        return each.make, Grid(each.axes, each.budget)
+    return lambda: each, Grid({}, 1)
+
+
+def _mean_validation(runs: Sequence[Reached]) -> float:
+    return fmean(run.validation for run in runs)
+
+
+def _row(name: str, setting: dict[str, Any], runs: Sequence[Reached]) -> dict[str, Any]:
     return {
         "solver": name,
         "setting": setting,
-        "validation": fmean(run.best for run in runs),
-        "passes": fmean(run.at for run in runs),
+        "validation": _mean_validation(runs),
+        "passes": fmean(run.passes for run in runs),
         "diverged": sum(run.diverged for run in runs),
     }
