@@ -101,7 +101,7 @@ def ours(train: Any, test: Any, targets: tuple[str, ...], seed: int) -> dict[str
     rows = prepare(train, asked)
     before = judged(rows, asked, quiet) if len(rows.X) > LARGE else None  # of a small table it changes nothing
     found = refitted(rows, asked, before, quiet)
-    predictions, _ = Model(asked, rows.encoder, found.units, found.w, {}).predict(test)
+    predictions, _ = Model(asked, rows.encoder, found.units, found.fits.w, {}).predict(test)
     return {"predictions": predictions, "setting": str(found.setting)}
 
 

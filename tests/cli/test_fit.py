@@ -8,12 +8,14 @@ import os
 import subprocess
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from proxlin.cli import fit as commands_fit
 from proxlin.cli.main import main
+from proxlin.cost import Status
 from proxlin.data import frames
 from proxlin.tables import fit as fitting
 from proxlin.tables import page, training
@@ -242,9 +244,25 @@ def test_a_linear_model_by_exact_steps_has_an_intercept():
     y[0] = 100
     units = units_of(x, y)
     task = training.Task(units.features(x), units.targets(y), 0, "l1", "prox_linear", 0)
-    w = training.train(task, [Setting(0.0, 0.0)], np.ones((1, 12)), [0], lambda *_: None)
+    w, unfinished = training.train(task, [Setting(0.0, 0.0)], np.ones((1, 12)), [0], lambda *_: None)
+    assert unfinished == 0
     found = units.given(training.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0])
     np.testing.assert_allclose(found.ravel(), [5.0, 11.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("status", [Status.budget, Status.converged])
+def test_an_exact_fit_that_ended_at_its_budget_is_said(status, tmp_path, capsys, monkeypatch):
+    """On the standard error and on the page; the steps themselves are left out, as they take long to compile."""
+    stopped = lambda problem, w, solver, **budget: SimpleNamespace(w=w, status=status)
+    monkeypatch.setattr(training, "minimize", stopped)
+    table, out = write_table(tmp_path / "table.csv"), tmp_path / "out"
+    options = ["--target", "y", "--hidden", "0", "--solver", "prox_linear", "--out", str(out)]
+    assert main(["fit", str(table), *options]) == 0
+    said = capsys.readouterr().err
+    sentence = "the exact fit ended at its 50 steps, before it converged."
+    judged = "the exact fit by least squares without the held-out rows ended at its 50 steps, before it converged."
+    for text in (said, (out / "report.html").read_text()):
+        assert (sentence in text) == (judged in text) == (status == Status.budget)
 
 
 def test_columns(tmp_path):

@@ -26,7 +26,7 @@ class Table:
         names = self.frame.names
         asked = [names.index(self.frame[name].name) for name in targets]
         if len(set(targets)) < len(targets):
-            raise UserError(f"--target names {', '.join(targets)}: each column once.")
+            raise UserError(f"The targets {', '.join(targets)} name a column twice; name each column once.")
         rest = [j for j in range(len(names)) if j not in asked]
         if not rest:
             raise UserError(f"{self.frame.source} has no column left to predict {', '.join(targets)} from.")

@@ -7,7 +7,6 @@ The label of a position depends on its features and, through T, on the labels of
 
 import warnings
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any, no_type_check
 
 import equinox as eqx
@@ -18,13 +17,8 @@ import scipy.optimize
 from jaxtyping import Array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cost import Status
 from ..data.metrics import outputs
@@ -37,10 +31,11 @@ from ..run import minimize
 from ..solvers import AbstractSolver
 from ..tables.standardize import units_of
 from ..types import Params
+from .arguments import seed_of, weights_of, widths_of
 from .sequences import flattened, is_table, joined, padded
 
 LOSSES = ("hinge", "crf")
-CALLS = 2000  # of F and its gradient, at most, where `passes` does not say
+CALLS = 2000  # evaluations of F and its gradient, at most, where `passes` does not say
 
 
 class StructuredClassifier(ClassifierMixin, BaseEstimator):
@@ -94,34 +89,35 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StructuredClassifier":
-        """The minimiser, from 0 or, for a network, from a start drawn by random_state."""
+        """Fit from 0 or, for a network, from a start drawn by random_state; return the estimator."""
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=True)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         self._standardize(x, np.repeat(s, lengths))
+        warning = None
         with jax.enable_x64(True):
-            problem, w = self._problem(x, lengths, labels, s), self._start()
+            problem = self._problem(x, lengths, labels, s)
+            w = self._start()
             if isinstance(self.solver, str):
-                w, steps, largest = self._descend(problem, w)
-                self._keep(w, steps)
+                largest = self._descend(problem, w)
                 if largest > self.tol:
-                    warnings.warn(
+                    warning = (
                         f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give "
-                        f"more passes, more ridge or a larger tol.",
-                        ConvergenceWarning,
-                        stacklevel=2,
+                        f"more passes, more ridge or a larger tol."
                     )
             else:
-                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                seed = seed_of(self.random_state)
                 self.solution_ = minimize(problem, w, self.solver, passes=self.passes, seed=seed)
                 self._keep(self.solution_.w, int(self.solution_.history["step"][-1]))
                 if self.solution_.status == Status.diverged:
-                    warnings.warn(f"{self.solution_.message} Take a smaller step.", ConvergenceWarning, stacklevel=2)
+                    warning = f"{self.solution_.message} Take a smaller step."
+        if warning is not None:
+            warnings.warn(warning, ConvergenceWarning, stacklevel=2)
         self._calls = 0
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "StructuredClassifier":
-        """A stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch given, at call t = 1, 2, ...
+        """Take a stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch, at call t = 1, 2, ...
 
         The first call decides the units of the features and, unless `classes` are given, the labels there are.
         """
@@ -129,41 +125,51 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=first)
         if first:
             check_classification_targets(labels)
-            self.classes_ = unique_labels(labels if classes is None else classes)
+            known = classes
+            if known is None:
+                known = labels
+            self.classes_ = unique_labels(known)
             self._standardize(x, np.repeat(s, lengths))
             self._calls = 0
         self._calls += 1
         with jax.enable_x64(True):
-            w = self._start() if first else jax.tree.map(jnp.asarray, self._w)
+            if first:
+                w = self._start()
+            else:
+                w = jax.tree.map(jnp.asarray, self._w)
             problem = self._problem(x, lengths, labels, s).regularize(self._calls**0.5, w)
-            w, steps, _ = self._descend(problem, w)  # one step of many: it need not be exact
-            self._keep(w, steps)
+            self._descend(problem, w)  # one step of many: it need not be exact
         return self
 
     def predict(self, X: Any) -> Any:
-        """The labels of best score: a list of arrays, or one array where X is 2-D."""
+        """Return the labels of best score: a list of arrays, or one array where X is 2-D."""
         check_is_fitted(self)
         flat, lengths = flattened(X)
         x = np.asarray(validate_data(self, flat, reset=False, dtype=np.float64))
-        lengths = np.ones(len(x), int) if lengths is None else lengths
+        if lengths is None:
+            lengths = np.ones(len(x), int)
         labels = self.classes_[self._decoded(self._units.features(x), lengths)]
-        return labels if is_table(X) else np.split(labels, np.cumsum(lengths)[:-1])
+        if is_table(X):
+            return labels
+        return np.split(labels, np.cumsum(lengths)[:-1])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right labels over all positions, each with the weight of its sequence."""
-        found, truth = self.predict(X), joined(X, y)
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight, np.float64)
-            sample_weight = sample_weight / (sample_weight.max() or 1.0)  # a sum of huge weights would overflow
-        if is_table(X):
-            return float(np.average(found == truth, weights=sample_weight))
-        lengths = [len(each) for each in found]
-        weights = None if sample_weight is None else np.repeat(sample_weight, lengths)
-        return float(np.average(np.concatenate(found) == truth, weights=weights))
+        """Return the share of right labels over all positions, each with the weight of its sequence."""
+        found = self.predict(X)
+        truth = joined(X, y)
+        weights = sample_weight
+        if weights is not None:
+            weights = np.asarray(weights, np.float64)
+            weights = weights / (weights.max() or 1.0)  # a sum of huge weights would overflow
+        if not is_table(X):
+            if weights is not None:
+                weights = np.repeat(weights, [len(each) for each in found])
+            found = np.concatenate(found)
+        return float(np.average(found == truth, weights=weights))
 
     @property
     def pairs_(self) -> np.ndarray:
-        """T (classes, classes): the score of a label (row) followed by another (column)."""
+        """Return T (classes, classes): the score of a label (row) followed by another (column)."""
         if "_w" not in vars(self):
             raise AttributeError("pairs_ is there after fit.")
         return self._w["pairs"]
@@ -172,21 +178,23 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         return "_w" in vars(self)
 
     def _checked(self, X: Any, y: Any, weights: Any, *, reset: bool) -> tuple[Any, Any, Any, Any]:
-        """Positions (total, p), lengths (n,), labels (total,) and weights (n,) of mean 1; weights of 0 left out."""
+        """Return positions (total, p), lengths (n,), labels (total,) and weights (n,) of mean 1.
+
+        Sequences of weight 0 are left out.
+        """
         flat, lengths = flattened(X)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         x, labels = validate_data(self, flat, joined(X, y), reset=reset, dtype=np.float64)
-        lengths = np.ones(len(x), int) if lengths is None else lengths
-        s = _check_sample_weight(weights, lengths, dtype=np.float64, ensure_non_negative=True)
-        if not np.any(s > 0):
-            raise ValueError("All sample weights are 0.")
-        s = s / s.max()  # first: a sum of huge weights would overflow
-        used, each = s > 0, np.repeat(s > 0, lengths)
+        if lengths is None:
+            lengths = np.ones(len(x), int)
+        s = weights_of(weights, lengths)
+        used = s > 0
+        each = np.repeat(used, lengths)
         return x[each], lengths[used], labels[each], s[used] / s[used].mean()
 
     def _standardize(self, x: np.ndarray, s: np.ndarray) -> None:
-        """Features by mean and deviation over all positions."""
+        """Choose the units of the features, by mean and deviation over all positions."""
         self._units = units_of(x, x[:, :0], s)  # no targets to scale
 
     def _problem(self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray) -> MeanOfLosses:
@@ -207,32 +215,32 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}; it is {self.loss!r}.")
         if self.loss == "crf":
             return PlainScores(predict), EntropyHinge(oracle).smooth(1.0)
-        smooth = isinstance(self.solver, str)
-        f = EntropyHinge(oracle).smooth(self.nu) if smooth else StructuredHinge(oracle)
-        return augmented_scores(predict, oracle), f
+        inner = augmented_scores(predict, oracle)
+        if isinstance(self.solver, str):  # L-BFGS needs a smooth function
+            return inner, EntropyHinge(oracle).smooth(self.nu)
+        return inner, StructuredHinge(oracle)
 
     def _model(self, longest: int) -> ChainScores:
-        given = list(self.hidden) if isinstance(self.hidden, Sequence) else [self.hidden]
-        if any(not isinstance(width, Integral) or isinstance(width, bool) or width < 0 for width in given):
-            raise ValueError(f"hidden must be 0, a width or a list of widths; it is {self.hidden!r}.")
-        hidden = tuple(int(h) for h in given if h)
         oracle = Chains(longest, len(self.classes_))
-        return ChainScores(oracle, self.n_features_in_, hidden, activation=self.activation)
+        return ChainScores(oracle, self.n_features_in_, widths_of(self.hidden), activation=self.activation)
 
     def _start(self) -> Params:
-        """0 for a linear model, whose problem is convex."""
-        model, key = self._model(1), jax.random.key(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        """Return a random start of a network, and 0 for a linear model, whose problem is convex."""
+        model = self._model(1)
+        key = jax.random.key(seed_of(self.random_state))
         if len(model.letter.sizes) > 2:
             return model.init(key, jnp.float64)
         shapes = jax.eval_shape(lambda: model.init(key, jnp.float64))
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)  # by numpy: nothing to compile
 
-    def _descend(self, problem: AbstractProblem, w: Params) -> tuple[Params, int, float]:
-        """L-BFGS; the answer, its number of iterations and the largest entry of its gradient."""
+    def _descend(self, problem: AbstractProblem, w: Params) -> float:
+        """Run L-BFGS from w and keep its answer; return the largest entry of the gradient there."""
         if self.solver != "auto" and isinstance(self.solver, str):
             raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.')
         start, unravel = _raveled(w)
-        calls = CALLS if self.passes is None else int(np.ceil(self.passes))
+        calls = CALLS
+        if self.passes is not None:
+            calls = int(np.ceil(self.passes))
 
         def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = problem.value_and_subgradient(unravel(x))
@@ -240,13 +248,15 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
         found = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
-        return unravel(found.x), int(found.nit), float(np.abs(found.jac).max())
+        self._keep(unravel(found.x), int(found.nit))
+        return float(np.abs(found.jac).max())
 
     def _keep(self, w: Params, steps: int) -> None:
-        self._w, self.n_iter_ = jax.tree.map(np.asarray, w), steps
+        self._w = jax.tree.map(np.asarray, w)
+        self.n_iter_ = steps
 
     def _decoded(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The places in classes_ of the best labels, one for each position."""
+        """Return the places in classes_ of the best labels, one for each position."""
         layers = self._w["letter"]
         if lengths.max() == 1 and len(layers) == 1:
             return np.argmax(x @ layers[0]["W"].T + layers[0]["b"], axis=1)
@@ -269,7 +279,7 @@ class PlainScores(eqx.Module):
 
 
 def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
-    """w as one vector and the way back, by numpy: eager jax would compile each slice of it."""
+    """Return w as one vector and the way back, by numpy: eager jax would compile each slice of it."""
     leaves, tree = jax.tree.flatten(w)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
 

@@ -7,7 +7,6 @@ x and y are standardised, s are the sample weights.
 
 import warnings
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, no_type_check
 
 import jax
@@ -15,31 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cost import Status
 from ..inners import residual
 from ..networks import MLP
-from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
+from ..outers import AbstractOuter, AbstractProximable
 from ..problem import MeanOfLosses
 from ..run import Solution, minimize
 from ..solvers import AbstractSolver
 from ..subproblem import solve_subproblem
-from ..tables.standardize import LEAST, NORMAL, Units, has_scale, residual_scale, scaled, units_of
+from ..tables.losses import LOSSES, NEARLY_SUPPORT, at_scale, has_scale
+from ..tables.standardize import LEAST, Units, residual_scale, units_of
 from ..types import Params
+from .arguments import seed_of, weights_of, widths_of
 
-LOSSES: dict[str, Any] = {
-    "l2": L2,
-    "l1": L1,
-    "linf": LInf,
-    "huber": lambda: Huber(NORMAL),
-    "squared": SquaredL2,
-    "median": lambda: Quantile(0.5),
-}
-NEARLY_SUPPORT = 1e-3  # of a target's deviation; the scale of a first fit, as robust as l1 is for Huber's loss
 ROUNDS = 100  # of a fit and the scale of its residuals; ten to thirty are usual
-SAME = 1e-6  # relative; two scales as near as this are one
+SAME = 1e-6  # relative; a smaller change of the scale ends the rounds
 
 
 class CompositeRegressor(RegressorMixin, BaseEstimator):
@@ -89,7 +81,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
-        """The minimiser, from a start drawn by random_state."""
+        """Fit from a start drawn by random_state; return the estimator."""
         X, y, s = self._checked(X, y, sample_weight, first=True)
         self._standardize(X, y, s)
         with jax.enable_x64(True):
@@ -98,7 +90,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
-        """One stochastic prox-linear step on the rows given: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at call t = 1, 2, ...
+        """Take a stochastic prox-linear step on the rows: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at call t = 1, 2, ...
 
         The first call decides the units of features and targets. Where the loss has a scale (see `loss`) the first call
         begins with a fit to its rows, whose residuals decide that scale.
@@ -120,31 +112,36 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
+        """Return the targets of each row, in their own units."""
         check_is_fitted(self)
-        x = self._units.features(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
-        found = self._units.given(self._outputs(self._w, x))
+        given = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        found = self._units.given(self._outputs(self._w, self._units.features(given)))
         wrong = ~np.isfinite(found).all(axis=1)
         if wrong.any():
             raise ValueError(f"The prediction for row {wrong.argmax()} of X overflows; its features are out of range.")
-        return found[:, 0] if self._flat else found
+        if self._flat:
+            return found[:, 0]
+        return found
 
     @property
     def coef_(self) -> np.ndarray:
-        """Of the linear model, in the units of the data: (features,) or (targets, features)."""
+        """Return the slopes of the linear model in the units of the data: (features,) or (targets, features)."""
         self._linear("coef_")
         units = self._units
         with np.errstate(over="ignore"):
             coef = self._w[0]["W"] * (units.y_scale[:, None] / units.x_scale)
         if not np.all(np.isfinite(coef)):
             raise ValueError("coef_ overflows in the units of X and y; give X in larger units or y in smaller ones.")
-        return coef[0] if self._flat else coef
+        return self._for_one(coef)
 
     @property
     def intercept_(self) -> Any:
+        """Return the prediction of the linear model where all features are 0."""
         self._linear("intercept_")
-        W, b = self._w[0]["W"], self._w[0]["b"]
-        intercept = self._units.given((b - W @ (self._units.x_center / self._units.x_scale))[None])[0]
-        return intercept[0] if self._flat else intercept
+        units = self._units
+        layer = self._w[0]
+        at_zero = layer["b"] - layer["W"] @ (units.x_center / units.x_scale)
+        return self._for_one(units.given(at_zero[None])[0])
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_w" in vars(self)
@@ -154,7 +151,14 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    def _for_one(self, values: np.ndarray) -> Any:
+        """Return what has an entry for each target without that axis, where y had none."""
+        if self._flat:
+            return values[0]
+        return values
+
     def _linear(self, name: str) -> None:
+        """Raise unless there is a fitted linear model."""
         if "_w" not in vars(self) or len(self._w) > 1:
             raise AttributeError(f"{name} is there for a fitted linear model alone (hidden=0).")
 
@@ -162,10 +166,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         """Return the rows, y with a column for each target, and weights of mean 1."""
         X, y = validate_data(self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, np.float64)
-        s = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
-        if not np.any(s > 0):
-            raise ValueError("All sample weights are 0.")
-        s = s / s.max()  # first: a sum of huge weights would overflow
+        s = weights_of(weights, X)
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
@@ -177,23 +178,25 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         return X[rows], y[rows], s / s.mean()
 
     def _standardize(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> None:
-        """Features by mean and deviation; targets by median and median absolute deviation, which outliers leave."""
+        """Choose the units of features and targets, and a first scale for the loss."""
         self._units = units_of(X, y, s)
         self._sigma = NEARLY_SUPPORT
 
     def _fitted(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> Params:
-        """The minimiser. For a loss with a scale it is that at the scale of its own residuals: a fixed point, as in
-        R's `rlm`, of fits and of the scales they leave. Numbers alone change from one round to the next, so all
-        rounds share one compiled program.
+        """Return the minimiser. For a loss with a scale it is that at the scale of its own residuals.
+
+        That is a fixed point of fits and of the scales they leave, as in R's `rlm`. Numbers alone change from one round
+        to the next, so all rounds share one compiled program.
         """
-        given, w = self._units, self._start()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        budget = {"passes": self.passes, "steps": self.steps, "tol": self.tol}
-        self.n_iter_ = 0
+        given = self._units
+        w = self._start()
+        seed = seed_of(self.random_state)
         matters = has_scale(self._loss(), y.shape[1])
+        self.n_iter_ = 0
         taken = None  # the scale of the loss in this round, once a first fit has told one
         for _ in range(ROUNDS):
-            solution = minimize(self._problem(X, y, s), w, self.solver, seed=seed, **budget)
+            problem = self._problem(X, y, s)
+            solution = minimize(problem, w, self.solver, passes=self.passes, steps=self.steps, tol=self.tol, seed=seed)
             w = solution.w
             self.n_iter_ += int(solution.history["step"][-1])
             scale = self._residual_scale(w, X, y, s, given)
@@ -207,7 +210,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             w = self._in_units(given.of_residuals(scale), w)
         else:
             _warn(f"The scale of the residuals still moved after {ROUNDS} fits; the loss may have two answers.")
-        self.scale_ = scale[0] if self._flat else scale
+        self.scale_ = self._for_one(scale)
         self._warn_of(solution)
         self.solution_ = solution
         return w
@@ -221,9 +224,10 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         return [*w[:-1], {"W": last["W"] * ratio[:, None], "b": last["b"] * ratio}]
 
     def _residual_scale(self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units) -> np.ndarray:
-        """The scale of each target's residuals at w, in the units of y and at least LEAST of the target's own."""
-        away = self._units.targets(y) - self._outputs(jax.tree.map(np.asarray, w), self._units.features(X))
-        return np.maximum(residual_scale(away, s) * self._units.y_scale, LEAST * given.y_scale)
+        """Return the scale of each target's residuals at w in the units of y, at least LEAST of the target's own."""
+        units = self._units
+        away = units.targets(y) - self._outputs(jax.tree.map(np.asarray, w), units.features(X))
+        return np.maximum(residual_scale(away, s) * units.y_scale, LEAST * given.y_scale)
 
     def _warn_of(self, solution: Solution) -> None:
         """Say that a run did not end where it should have."""
@@ -236,7 +240,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             )
 
     def _outputs(self, w: Params, x: np.ndarray) -> np.ndarray:
-        """(n, targets) in the units of the fit; what overflows is infinite or nan."""
+        """Return (n, targets) in the units of the fit; what overflows is infinite or nan."""
         if len(w) == 1:
             with np.errstate(over="ignore", invalid="ignore"):
                 return x @ w[0]["W"].T + w[0]["b"]
@@ -244,30 +248,28 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             return np.asarray(jax.vmap(lambda row: self._network()(w, row))(jnp.asarray(x)))
 
     def _loss(self) -> AbstractProximable:
-        loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
+        loss = self.loss
+        if isinstance(loss, str) and loss in LOSSES:
+            loss = LOSSES[loss]()
         if not isinstance(loss, AbstractProximable):
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, or such as px.Quantile(0.9); it is {loss!r}.")
         return loss
 
     def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
-        loss: AbstractOuter = self._loss()
-        if has_scale(loss, y.shape[1]):
-            loss = scaled(loss, self._sigma)
-        data = jnp.asarray(self._units.features(X)), jnp.asarray(self._units.targets(y))
+        loss = at_scale(self._loss(), y.shape[1], self._sigma)
+        data = (jnp.asarray(self._units.features(X)), jnp.asarray(self._units.targets(y)))
         return MeanOfLosses(residual(self._network()), loss, data, ridge=self.ridge, weights=jnp.asarray(s))
 
     def _network(self) -> MLP:
-        given = list(self.hidden) if isinstance(self.hidden, Sequence) else [self.hidden]
-        if any(not isinstance(width, Integral) or isinstance(width, bool) or width < 0 for width in given):
-            raise ValueError(f"hidden must be 0, a width or a list of widths; it is {self.hidden!r}.")
-        return MLP((self.n_features_in_, *(int(h) for h in given if h), len(self._units.y_scale)), self.activation)
+        sizes = (self.n_features_in_, *widths_of(self.hidden), len(self._units.y_scale))
+        return MLP(sizes, self.activation)
 
     def _start(self) -> Params:
-        """0 for a linear model, whose problem is convex."""
-        network = self._network()
-        key = jax.random.key(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        w = network.init(key, jnp.float64)
-        return jax.tree.map(jnp.zeros_like, w) if len(w) == 1 else w
+        """Return a random start of a network, and 0 for a linear model, whose problem is convex."""
+        w = self._network().init(jax.random.key(seed_of(self.random_state)), jnp.float64)
+        if len(w) == 1:
+            return jax.tree.map(jnp.zeros_like, w)
+        return w
 
     def _keep(self, w: Params) -> None:
         self._w = jax.tree.map(np.asarray, w)

@@ -7,14 +7,14 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is one table of rows, and not a list of such (or an array of them)."""
+    """Return whether X is one table of rows, and not a list of such (or an array of them)."""
     if isinstance(X, np.ndarray) and X.dtype != object:
         return X.ndim != 3
     return not (isinstance(X, list | tuple | np.ndarray) and len(X) and np.ndim(X[0]) == 2)
 
 
 def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
-    """All positions one after the other, and the lengths; a table as it is, with None."""
+    """Return all positions one after the other, and the lengths; a table as it is, with None."""
     if is_table(X):
         return X, None
     widths = [np.shape(each)[1] if np.ndim(each) == 2 else None for each in X]
@@ -28,7 +28,7 @@ def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
 
 
 def joined(X: Any, y: Any) -> Any:
-    """The labels of all positions one after the other, as many in each sequence as X has."""
+    """Return the labels of all positions one after the other, as many in each sequence as X has."""
     if is_table(X):
         return column_or_1d(y, warn=True)
     check_consistent_length(X, y)
@@ -41,7 +41,7 @@ def joined(X: Any, y: Any) -> Any:
 
 
 def padded(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(total, ...) as (n, longest, ...), with zeros beyond each length."""
+    """Return rows (total, ...) as (n, longest, ...), with zeros beyond each length."""
     inside = np.arange(lengths.max())[None] < lengths[:, None]
     padded = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
     padded[inside] = rows

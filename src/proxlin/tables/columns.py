@@ -23,24 +23,41 @@ class Feature:
 
     @property
     def width(self) -> int:
-        return 1 + self.flag if self.levels is None else len(self.levels)
+        """Return how many numbers a cell becomes."""
+        if self.levels is None:
+            return 1 + self.flag
+        return len(self.levels)
 
     def encode(self, column: Column) -> np.ndarray:
-        missing = column.missing
+        """Return (n, width) numbers."""
         if self.levels is not None:
             return np.stack([column.cells == level for level in self.levels], axis=1).astype(np.float64)
-        values = np.full(len(missing), self.fill) if missing.all() else np.where(missing, self.fill, column.cells)
-        return np.stack([values, missing] if self.flag else [values], axis=1).astype(np.float64)
+        missing = column.missing
+        if missing.all():  # its cells are no numbers
+            values = np.full(len(missing), self.fill)
+        else:
+            values = np.where(missing, self.fill, column.cells)
+        parts = [values]
+        if self.flag:
+            parts.append(missing)
+        return np.stack(parts, axis=1).astype(np.float64)
 
-    def note(self, column: Column) -> list[str]:
-        """A sentence on cells that are missing or were not seen before."""
-        missing, new = int(column.missing.sum()), set()
-        if self.levels is not None:
-            new = {cell for cell in column.cells if cell is not None} - set(self.levels)
-        taken = f"taken as its median {self.fill:.6g}" if self.levels is None else "in none of its categories"
-        notes = [f"column {self.name!r}: {missing} of {len(column.cells)} cells are missing, {taken}"] * bool(missing)
+    def notes(self, column: Column) -> list[str]:
+        """Return sentences on cells that are missing or were not seen before."""
+        notes = []
+        taken = "in none of its categories"
+        if self.levels is None:
+            taken = f"taken as its median {self.fill:.6g}"
+        missing = int(column.missing.sum())
+        if missing:
+            notes.append(f"column {self.name!r}: {missing} of {len(column.cells)} cells are missing, {taken}")
+        if self.levels is None:
+            return notes
+        new = set(column.cells) - {None, *self.levels}
         if new:
-            which = f"{min(new)!r}" if len(new) == 1 else f"{len(new)} categories such as {min(new)!r}"
+            which = f"{min(new)!r}"
+            if len(new) > 1:
+                which = f"{len(new)} categories such as {which}"
             notes.append(f"column {self.name!r}: {which}, not seen in the fit, taken as none of its categories")
         return notes
 
@@ -54,25 +71,31 @@ class Encoder:
 
     @property
     def width(self) -> int:
+        """Return how many numbers a row becomes."""
         return sum(feature.width for feature in self.features)
 
     def encode(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
-        """(n, p) numbers, and notes on what was missing or not seen before."""
+        """Return (n, p) numbers, and notes on what was missing or not seen before."""
         columns = [frame[feature.name] for feature in self.features]  # a missing one is said first
-        for feature, column in zip(self.features, columns, strict=True):
+        pairs = list(zip(self.features, columns, strict=True))
+        for feature, column in pairs:
             if column.numeric != (feature.levels is None) and not column.missing.all():
                 raise UserError(
                     f"{frame.source}, column {feature.name!r} holds {KINDS[column.numeric]}; "
                     f"the model was fitted to {KINDS[not column.numeric]}."
                 )
-        pairs = list(zip(self.features, columns, strict=True))
         parts = [feature.encode(column) for feature, column in pairs]
-        return np.concatenate(parts, axis=1), [note for each, column in pairs for note in each.note(column)]
+        notes = [note for feature, column in pairs for note in feature.notes(column)]
+        return np.concatenate(parts, axis=1), notes
 
 
 def encoder_of(frame: Frame, targets: Sequence[str]) -> Encoder:
-    """All columns but the targets. What cannot help is left out with a reason; an empty column is an error."""
-    features, left_out = [], []
+    """Return how all columns but the targets become numbers.
+
+    What cannot help is left out with a reason; an empty column is an error.
+    """
+    features = []
+    left_out = []
     for place, column in enumerate(frame.columns):
         if column.name in targets:
             continue
@@ -96,21 +119,26 @@ def _feature(column: Column) -> Feature:
 
 
 def _useless(column: Column, place: int, n: int) -> str | None:
+    """Return why a column cannot help, or None."""
     filled = column.cells[~column.missing]
     different = len(set(filled))
     if different == 1 and len(filled) == n:
         return "it is constant"
     if not column.numeric and different > min(LEVELS, n // 2):
         return f"{different} different texts in {n} rows are no categories"
-    unnamed = column.name == f"column {place + 1}"  # what read_frame calls it; R writes row numbers so
-    counts = unnamed and column.numeric and len(filled) == n and np.all(filled == np.round(filled))
-    return "it numbers the rows" if counts and np.all(np.diff(filled) > 0) else None
+    # `read_frame` calls a column so that has no name; R writes the numbers of the rows into one.
+    unnamed = column.name == f"column {place + 1}"
+    if unnamed and column.numeric and len(filled) == n:
+        whole = np.all(filled == np.round(filled))
+        if whole and np.all(np.diff(filled) > 0):
+            return "it numbers the rows"
+    return None
 
 
 def targets_of(frame: Frame, targets: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, k) values, and the rows in which none is missing."""
+    """Return (n, k) values, and the rows in which none is missing."""
     if len(set(targets)) < len(targets):
-        raise UserError(f"--target {', '.join(targets)}: name each column once.")
+        raise UserError(f"The targets {', '.join(targets)} name a column twice; name each column once.")
     columns = [frame[name] for name in targets]
     for column in columns:
         filled = column.cells[~column.missing]

@@ -12,20 +12,22 @@ from ..data.frames import Frame
 from ..errors import UserError
 from ..theory.statistics import TINY, Interval, bootstrap_interval, median_interval, resamples
 from .columns import Encoder, encoder_of, targets_of
+from .losses import NORMAL
 from .model import Asked, Model
 from .search import FOLDS, LARGE, REACH, Found, search
-from .standardize import NORMAL
-from .training import MOST, Say
+from .training import EXACT_STEPS, MOST, Say
 
-ROWS, HELD_OUT = 10, 0.2  # with fewer rows nothing can be held out; the share that is
-RESAMPLES, MANY = 2000, 5000
+ROWS = 10  # with fewer rows nothing can be held out
+HELD_OUT = 0.2  # the share of the rows that is
+RESAMPLES = 2000
+MANY = 5000  # rows that are resampled, at most
 ENOUGH = 20  # held-out rows for an interval; the mean of fewer is decided by one or two of them
 NAMES = {"l2": "l2", "l1": "l1", "huber": "Huber", "squared": "least squares"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """A fit: the model, what a reader of its data should know, the settings tried, and errors on held-out rows."""
+    """A fit: the model, what a reader of it should know, the settings tried, and errors on held-out rows."""
 
     model: Model
     notes: list[str]
@@ -48,69 +50,94 @@ class Rows:
 
 
 def fit(frame: Frame, asked: Asked, say: Say) -> Report:
-    """The model of the loss asked for, fitted to all rows, and how it and least squares do on rows held out."""
+    """Fit the loss asked for to all rows, and tell how it and least squares do on rows held out."""
     start = time.perf_counter()
     rows = prepare(frame, asked)
-    found = {loss: judged(rows, dataclasses.replace(asked, loss=loss), _part(say, j, loss)) for j, loss in _both(asked)}
+    found = {}
+    for number, loss in enumerate(dict.fromkeys((asked.loss, "squared"))):
+        found[loss] = judged(rows, dataclasses.replace(asked, loss=loss), _part(say, number, loss))
     last = refitted(rows, asked, found[asked.loss], _part(say, 2, asked.loss))
     truth = rows.y[rows.held]
     predictions = {loss: each.predict(rows.X[rows.held]) for loss, each in found.items()}
     metrics = compare(asked, truth, predictions)
-    about = {"rows": len(rows.X), "held_out": int(rows.held.sum()), "settings": dataclasses.asdict(last.setting)}
-    about |= {"solver": last.task.solver, "why": last.why, "metrics": metrics, "version": __version__}
+    about = {
+        "rows": len(rows.X),
+        "held_out": int(rows.held.sum()),
+        "settings": dataclasses.asdict(last.setting),
+        "solver": last.task.solver,
+        "why": last.why,
+        "metrics": metrics,
+        "version": __version__,
+    }
     if asked.loss == "huber":
-        about |= {"delta": (NORMAL * last.scale).tolist()}  # one for each target, in its units
-    about |= {"seconds": round(time.perf_counter() - start, 2)}
-    path = [row for loss, each in found.items() for row in each.rows(f"{NAMES[loss]}, to be judged")]
-    path += last.rows(NAMES[asked.loss]) if len(last.settings) > 1 else []
-    model = Model(asked, rows.encoder, last.units, last.w, about)
-    return Report(model, [*rows.notes, *_far(last, len(rows.X))], path, metrics, predictions, truth)
+        about["delta"] = (NORMAL * last.scale).tolist()  # one for each target, in its units
+    path = []
+    for loss, each in found.items():
+        path += each.rows(f"{NAMES[loss]}, to be judged")
+    if len(last.settings) > 1:
+        path += last.rows(NAMES[asked.loss])
+    notes = [*rows.notes, *_far(last, len(rows.X)), *_unfinished(last, found)]
+    about["seconds"] = round(time.perf_counter() - start, 2)
+    model = Model(asked, rows.encoder, last.units, last.fits.w, about)
+    return Report(model, notes, path, metrics, predictions, truth)
 
 
 def prepare(frame: Frame, asked: Asked) -> Rows:
-    """The rows that have every target, as numbers, and their split; what cannot be fitted is a sentence."""
+    """Return the rows that have every target, as numbers, and their split; what cannot be fitted is a sentence."""
     y, there = targets_of(frame, asked.targets)
-    notes = [] if there.all() else [f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"]
-    rng, rows = np.random.default_rng(asked.seed), np.flatnonzero(there)
+    rng = np.random.default_rng(asked.seed)
+    rows = np.flatnonzero(there)
+    notes = []
+    if not there.all():
+        notes.append(f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out")
     if len(rows) > MOST:
         notes.append(f"{MOST} of {len(rows)} rows, drawn at random, are used")
         rows = np.sort(rng.choice(rows, MOST, replace=False))
-    frame, y = frame.rows(rows), y[rows]
+    frame = frame.rows(rows)
     n = len(frame)
     if n < ROWS:
         raise UserError(f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more.")
     encoder = encoder_of(frame, asked.targets)
-    X, more = encoder.encode(frame)
+    X, about_cells = encoder.encode(frame)
     order = rng.permutation(n)
-    held, fold = np.zeros(n, bool), np.empty(n, int)
+    held = np.zeros(n, bool)
     held[order[: max(2, round(HELD_OUT * n))]] = True
+    fold = np.empty(n, int)
     fold[order] = np.arange(n) % FOLDS
-    return Rows(encoder, X, y, held, fold, [*notes, *more, *encoder.left_out])
+    return Rows(encoder, X, y[rows], held, fold, [*notes, *about_cells, *encoder.left_out])
 
 
 def judged(rows: Rows, asked: Asked, say: Say) -> Found:
-    """The fit to the rows not held out."""
+    """Return the fit to the rows not held out."""
     return search(rows.X, rows.y, asked, np.where(rows.held, -1, rows.fold), say)
 
 
 def refitted(rows: Rows, asked: Asked, before: Found | None, say: Say) -> Found:
-    """The fit to all rows; of a large table with the setting found before."""
-    settings = (before.setting,) if before is not None and len(rows.X) > LARGE else ()
+    """Return the fit to all rows; of a large table with the setting found before."""
+    settings = ()
+    if before is not None and len(rows.X) > LARGE:
+        settings = (before.setting,)
     return search(rows.X, rows.y, asked, rows.fold, say, settings)
 
 
-def _both(asked: Asked) -> enumerate:
-    return enumerate(dict.fromkeys((asked.loss, "squared")))
-
-
 def _part(say: Say, number: int, loss: str) -> Say:
-    """The progress of one of three searches."""
+    """Return what tells the progress of one of three searches."""
     return lambda what, share: say(f"{NAMES[loss]}: {what}", (number + share) / 3)
 
 
 def _far(found: Found, n: int) -> list[str]:
+    if not found.far:
+        return []
     where = f"have a target more than {REACH:g} deviations away from a linear fit; it is taken to be at that distance"
-    return [f"{found.far} of {n} rows {where}"] if found.far else []
+    return [f"{found.far} of {n} rows {where}"]
+
+
+def _unfinished(last: Found, judged: dict[str, Found]) -> list[str]:
+    """Return a sentence for the model, and for each fit it is judged by, that ended before it converged."""
+    fits = {"the exact fit": last}
+    fits |= {f"the exact fit by {NAMES[loss]} without the held-out rows": each for loss, each in judged.items()}
+    said = f"ended at its {EXACT_STEPS} steps, before it converged"
+    return [f"{name} {said}" for name, each in fits.items() if each.fits.unfinished]
 
 
 def compare(asked: Asked, y: np.ndarray, predictions: dict[str, np.ndarray]) -> list[dict[str, Any]]:

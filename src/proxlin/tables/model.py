@@ -20,9 +20,10 @@ from ..files.writing import finish
 from ..types import Params
 from .columns import Encoder, Feature
 from .standardize import Units
-from .training import LOSSES, network_of, predict
+from .training import network_of, predict
 
 FORMAT = 1  # of the file; another one is refused
+LOSSES = ("l2", "l1", "huber", "squared")  # that a table is fitted by
 DAMAGED = (
     *(AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError, NotImplementedError, EOFError),
     *(OverflowError, OSError),  # an integer such as 10^400; a disk that fails
@@ -52,7 +53,7 @@ class Model:
     about: dict[str, Any]  # settings chosen, metrics and the version, for a reader
 
     def predict(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
-        """(n, k) predictions in the units of the targets, and notes on cells that the fit had not seen."""
+        """Return (n, k) predictions in the units of the targets, and notes on cells that the fit had not seen."""
         X, notes = self.encoder.encode(frame)
         network = network_of(self.encoder.width, self.asked.hidden, len(self.asked.targets))
         found = self.units.given(predict(network, self.w, self.units.features(X)).mean(axis=0))
@@ -66,22 +67,29 @@ class Model:
 
     @property
     def fits(self) -> int:
+        """Return how many fits the prediction is the mean of."""
         return len(jax.tree.leaves(self.w)[0])
 
     def packed(self) -> bytes:
-        """The file's content."""
-        arrays = {f"w{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.w))}
+        """Return the content of the model's file."""
+        text = {
+            "format": FORMAT,
+            "version": __version__,
+            "asked": dataclasses.asdict(self.asked),
+            "features": [dataclasses.asdict(feature) for feature in self.encoder.features],
+            "left_out": self.encoder.left_out,
+            "about": self.about,
+        }
+        arrays = {"json": np.frombuffer(json.dumps(text).encode(), np.uint8)}
+        arrays |= {f"w{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.w))}
         arrays |= {f"units.{name}": value for name, value in dataclasses.asdict(self.units).items()}
-        features = [dataclasses.asdict(feature) for feature in self.encoder.features]
-        text = {"format": FORMAT, "version": __version__, "asked": dataclasses.asdict(self.asked)}
-        text |= {"features": features, "left_out": self.encoder.left_out, "about": self.about}
         buffer = io.BytesIO()
-        write_arrays(buffer, {"json": np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays})
+        write_arrays(buffer, arrays)
         return buffer.getvalue()
 
 
 def load_model(path: str | Path) -> Model:
-    """The model saved at path. Every array is checked before it is made, and nothing is unpickled."""
+    """Return the model saved at path. Every array is checked before it is made, and nothing is unpickled."""
     path = Path(path)
     finish(path.parent)
     check_readable(path)
@@ -89,41 +97,43 @@ def load_model(path: str | Path) -> Model:
         arrays = read_arrays(path)
         text = json.loads(arrays.pop("json").tobytes())
         found = text["format"]
+        if found == FORMAT:
+            return _model(text, arrays)
+        version = text.get("version")
     except DAMAGED as error:
         raise UserError(f"{path} is not a model written by proxlin fit, or it is damaged.") from error
-    if found != FORMAT:
-        raise UserError(
-            f"{path} is a model of format {str(found)[:20]} (proxlin {str(text.get('version'))[:20]}); "
-            f"proxlin {__version__} reads format {FORMAT}: fit it again."
-        )
-    try:
-        return _model(text, arrays)
-    except DAMAGED as error:
-        raise UserError(f"{path} is not a model written by proxlin fit, or it is damaged.") from error
+    raise UserError(
+        f"{path} is a model of format {str(found)[:20]} (proxlin {str(version)[:20]}); "
+        f"proxlin {__version__} reads format {FORMAT}: fit it again."
+    )
 
 
 def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
-    """Everything of the right type, shape and size, or one of the errors DAMAGED."""
+    """Return a model with everything of the right type, shape and size, or raise one of the errors DAMAGED."""
     asked = Asked(**(text["asked"] | {"targets": _texts(text["asked"]["targets"])}))
+    _demand(type(asked.hidden) is int and asked.hidden >= 0)
+    _demand(asked.loss in LOSSES and asked.targets)
     encoder = Encoder(tuple(_feature(**each) for each in text["features"]), _texts(text["left_out"]))
-    _demand(type(asked.hidden) is int and asked.hidden >= 0 and asked.loss in LOSSES and asked.targets)
+    p = encoder.width
+    k = len(asked.targets)
     units = Units(**{name: _floats(arrays[f"units.{name}"], np.float64) for name in UNITS})
-    p, k = encoder.width, len(asked.targets)
-    _demand([units.x_center.shape, units.x_scale.shape] == [(p,)] * 2)
-    _demand([units.y_center.shape, units.y_scale.shape] == [(k,)] * 2)
+    _demand(units.x_center.shape == units.x_scale.shape == (p,))
+    _demand(units.y_center.shape == units.y_scale.shape == (k,))
     _demand(np.all(units.x_scale > 0) and np.all(units.y_scale > 0))
     network = network_of(p, asked.hidden, k)
     leaves, treedef = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
     given = [arrays[f"w{i}"] for i in range(len(leaves))]
-    fits, dtype = given[0].shape[0], given[0].dtype
+    fits = given[0].shape[0]
     _demand(fits > 0 and [x.shape for x in given] == [(fits, *x.shape) for x in leaves])
-    w = treedef.unflatten([_floats(x, dtype) for x in given])
+    w = treedef.unflatten([_floats(x, given[0].dtype) for x in given])
     return Model(asked, encoder, units, w, dict(text["about"]))
 
 
 def _feature(name: str, levels: list[str] | None, fill: float, flag: bool) -> Feature:
     _demand(isinstance(name, str) and type(flag) is bool and math.isfinite(fill))
-    return Feature(name, None if levels is None else _texts(levels), float(fill), flag)
+    if levels is None:
+        return Feature(name, None, float(fill), flag)
+    return Feature(name, _texts(levels), float(fill), flag)
 
 
 def _texts(given: list[str]) -> tuple[str, ...]:

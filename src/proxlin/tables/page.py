@@ -14,21 +14,27 @@ from ..plots.drawing import Point, figure_files, placed
 from ..plots.pages import csv_bytes, render
 from ..plots.style import BLUE, ORANGE, WIDTH, styled
 from .fit import ENOUGH, NAMES, Report
+from .losses import NORMAL
 from .model import Asked
-from .standardize import NORMAL
 
-PAGE, MODEL = "report.html", "model.npz"
+PAGE = "report.html"
+MODEL = "model.npz"
 SHOWN = 500  # held-out rows in the figure of a target; more hide each other
 PANELS = 4  # targets with a panel of their own
 
 
 def write(out: Path, source: str, report: Report) -> Path:
-    """Every file, or none; returns the path of the page."""
+    """Write every file, or none; return the path of the page."""
     figure, points = draw(report)
     pictures = figure_files(figure)
-    picture = {"svg": base64.b64encode(pictures["svg"]).decode(), "points": placed(figure, points)}
-    about = report.model.about
-    data = {"asked": dataclasses.asdict(report.model.asked), "notes": report.notes} | about
+    model = report.model
+    about = model.about
+    why_none = None
+    if about["held_out"] < ENOUGH:
+        why_none = without_interval(about["held_out"])
+    shown = None
+    if len(report.truth) > SHOWN:
+        shown = SHOWN
     page = render(
         "fit.html",
         source=source,
@@ -37,58 +43,71 @@ def write(out: Path, source: str, report: Report) -> Path:
         metrics=[_short(row) for row in report.metrics],
         path=report.path,
         notes=report.notes,
-        picture=picture,
-        left=max(0, len(report.model.asked.targets) - PANELS),
-        shown=SHOWN if len(report.truth) > SHOWN else None,
-        why_none=without_interval(about["held_out"]) if about["held_out"] < ENOUGH else None,
+        picture={"svg": base64.b64encode(pictures["svg"]).decode(), "points": placed(figure, points)},
+        left=max(0, len(model.asked.targets) - PANELS),
+        shown=shown,
+        why_none=why_none,
     )
-    files: dict[str, Content] = {"metrics.csv": csv_bytes(report.metrics), "settings.csv": csv_bytes(report.path)}
-    files |= {"metrics.json": (json.dumps(data, indent=1) + "\n").encode(), PAGE: page.encode()}
+    data = {"asked": dataclasses.asdict(model.asked), "notes": report.notes} | about
+    files: dict[str, Content] = {
+        "metrics.csv": csv_bytes(report.metrics),
+        "settings.csv": csv_bytes(report.path),
+        "metrics.json": (json.dumps(data, indent=1) + "\n").encode(),
+        PAGE: page.encode(),
+    }
     files |= {f"figures/held-out.{suffix}": content for suffix, content in pictures.items()}
-    write_folder(out, files | {MODEL: report.model.packed()})  # the model last: it is what the others are about
+    files[MODEL] = model.packed()  # last, as it is what the others are about
+    write_folder(out, files)
     return out / PAGE
 
 
 def headline(report: Report) -> list[str]:
-    """A sentence for each target."""
-    lines, name = [], "over least squares"
+    """Return a sentence for each target."""
+    name = "over least squares"
+    lines = []
     for row in report.metrics:
         if row["loss"] == NAMES["squared"]:
             continue
         error = f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is"
+        excess = row[name] - 1
         if row[f"{name} low"] is None:
-            word = "smaller" if row[name] < 1 else "larger"
-            lines.append(
-                f"{error} {abs(row[name] - 1):.1%} {word} than that of least squares, which may be chance: "
-                f"{without_interval(report.model.about['held_out'])}."
-            )
+            word = "smaller" if excess < 0 else "larger"
+            why = without_interval(report.model.about["held_out"])
+            lines.append(f"{error} {abs(excess):.1%} {word} than that of least squares, which may be chance: {why}.")
             continue
-        low, high = row[f"{name} low"] - 1, row[f"{name} high"] - 1
-        word = "smaller than" if high < 0 else "larger than" if low > 0 else "not distinguishable from"
-        lines.append(
-            f"{error} {word} that of least squares ({row[name] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%})."
-        )
+        low = row[f"{name} low"] - 1
+        high = row[f"{name} high"] - 1
+        word = "not distinguishable from"
+        if high < 0:
+            word = "smaller than"
+        elif low > 0:
+            word = "larger than"
+        interval = f"{excess:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
+        lines.append(f"{error} {word} that of least squares ({interval}).")
     return lines
 
 
 def without_interval(held_out: int) -> str:
-    """Why there is no interval."""
+    """Return why there is no interval."""
     if held_out < ENOUGH:
         return f"an interval needs {ENOUGH} held-out rows and there are {held_out}"
     return "too few of the errors are above 0"
 
 
 def _asked(source: str, report: Report) -> dict[str, Any]:
-    asked, about = report.model.asked, report.model.about
-    chosen = about["settings"]
-    network = f"the mean of {report.model.fits} networks of {asked.hidden} hidden units with a linear part"
+    """Return what was asked and what was taken, as pairs of a name and a text."""
+    asked = report.model.asked
+    about = report.model.about
+    model = "a linear model"
+    if about["settings"]["start"]:
+        model = f"the mean of {report.model.fits} networks of {asked.hidden} hidden units with a linear part"
     return {
         "file": source,
         "targets": ", ".join(asked.targets),
         "rows": f"{about['rows']}, of which {about['held_out']} were held out for the errors below",
         "loss": _loss(asked, about),
-        "model": network if chosen["start"] else "a linear model",
-        "ridge": chosen["ridge"],
+        "model": model,
+        "ridge": about["settings"]["ridge"],
         "solver": f"{about['solver']}: {about['why']}",
         "seed": asked.seed,
         "seconds": about["seconds"],
@@ -104,41 +123,34 @@ def _loss(asked: Asked, about: dict[str, Any]) -> str:
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """The same with intervals as texts."""
+    """Return a row of errors with its intervals as texts."""
     short: dict[str, Any] = {"target": row["target"], "loss": row["loss"]}
     for name in ("mean absolute error", "median absolute error", "over least squares"):
-        low, high = row[f"{name} low"], row[f"{name} high"]
-        short |= {name: row[name], f"{name}, 95 %": "none" if low is None else f"{low:.4g} to {high:.4g}"}
+        low = row[f"{name} low"]
+        interval = "none"
+        if low is not None:
+            interval = f"{low:.4g} to {row[f'{name} high']:.4g}"
+        short |= {name: row[name], f"{name}, 95 %": interval}
     return short
 
 
 @styled
 def draw(report: Report) -> tuple[Figure, list[Point]]:
-    """Truth against prediction on held-out rows, a panel for each of the first targets.
+    """Draw truth against prediction on held-out rows, a panel for each of the first targets.
 
     A row outside the frame is a triangle at its edge, and the legend counts these rows.
     """
     targets = report.model.asked.targets[:PANELS]
-    figure = Figure(figsize=(WIDTH, 3.2 * -(-len(targets) // 2)), layout="constrained")
-    panels, points = figure.subplots(-(-len(targets) // 2), min(2, len(targets)), squeeze=False).ravel(), []
+    lines = -(-len(targets) // 2)
+    figure = Figure(figsize=(WIDTH, 3.2 * lines), layout="constrained")
+    panels = figure.subplots(lines, min(2, len(targets)), squeeze=False).ravel()
+    points = []
     for j, (name, axes) in enumerate(zip(targets, panels, strict=False)):
         y = report.truth[:SHOWN, j]
         low, high = _limits(np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]]))
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
-        for (loss, z), (colour, mark) in zip(report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True):
-            z = z[:SHOWN, j]
-            a, b = np.clip(y, low, high), np.clip(z, low, high)
-            outside = (a != y) | (b != z)
-            label = NAMES[loss]
-            if outside.any():
-                label += f", {outside.sum()} of {len(y)} outside"
-            look: dict[str, Any] = {"color": colour, "fillstyle": "none", "linestyle": "none"}
-            axes.plot(a[~outside], b[~outside], mark, markersize=3, label=label, **look)
-            for side, where in _edges(y, z, low, high).items():
-                (triangles,) = axes.plot(a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **look)
-                triangles.set_in_layout(False)  # they lie across the edge, and would push the panels together
-            texts = [f"{NAMES[loss]}: true {true:.5g}, predicted {found:.5g}" for true, found in zip(y, z, strict=True)]
-            points += [Point(j, *place) for place in zip(a, b, texts, strict=True)]
+        for (loss, z), look in zip(report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True):
+            points += _draw_rows(axes, j, NAMES[loss], look, y, z[:SHOWN, j], (low, high))
         axes.set(xlabel=f"true {_plain(name)}", ylabel="predicted", xlim=(low, high), ylim=(low, high))
         axes.legend()
     for axes in panels[len(targets) :]:
@@ -146,15 +158,36 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
     return figure, points
 
 
+def _draw_rows(
+    axes: Any, panel: int, name: str, look: tuple[str, str], y: np.ndarray, z: np.ndarray, limits: tuple[float, float]
+) -> list[Point]:
+    """Draw the predictions z of y by one loss; return what hovering over them tells."""
+    colour, mark = look
+    a = np.clip(y, *limits)
+    b = np.clip(z, *limits)
+    outside = (a != y) | (b != z)
+    label = name
+    if outside.any():
+        label += f", {outside.sum()} of {len(y)} outside"
+    style: dict[str, Any] = {"color": colour, "fillstyle": "none", "linestyle": "none"}
+    axes.plot(a[~outside], b[~outside], mark, markersize=3, label=label, **style)
+    for side, where in _edges(y, z, *limits).items():
+        (triangles,) = axes.plot(a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **style)
+        triangles.set_in_layout(False)  # they lie across the edge, and would push the panels together
+    texts = [f"{name}: true {true:.5g}, predicted {found:.5g}" for true, found in zip(y, z, strict=True)]
+    return [Point(panel, *place) for place in zip(a, b, texts, strict=True)]
+
+
 def _edges(y: np.ndarray, z: np.ndarray, low: float, high: float) -> dict[str, np.ndarray]:
-    """For each marker, a triangle that points to where they are, the rows outside the frame on that side."""
-    right, left = y > high, y < low
+    """Return for each marker, a triangle that points to where they are, the rows outside the frame on that side."""
+    right = y > high
+    left = y < low
     beside = right | left
     return {">": right, "<": left, "^": ~beside & (z > high), "v": ~beside & (z < low)}
 
 
 def _limits(y: np.ndarray) -> tuple[float, float]:
-    """About all but the outliers: three interquartile ranges around the middle half."""
+    """Return limits about all but the outliers: three interquartile ranges around the middle half."""
     low, high = np.quantile(y, [0.25, 0.75])
     away = 3 * (high - low) or 1.0
     inside = y[(y >= low - away) & (y <= high + away)]
@@ -163,5 +196,5 @@ def _limits(y: np.ndarray) -> tuple[float, float]:
 
 
 def _plain(name: str) -> str:
-    """A column's name where Matplotlib would read $ as mathematics."""
+    """Return a column's name in which Matplotlib reads no mathematics between signs of $."""
     return name.replace("$", r"\$")[:40]

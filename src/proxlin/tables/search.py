@@ -12,21 +12,22 @@ import jax
 import numpy as np
 
 from ..outers import L2
-from ..types import Params
+from ..tuning.search import Choice, Grid, Trial, tune_grids
+from .losses import LOSSES, NEARLY_SUPPORT, has_scale
 from .model import Asked
-from .standardize import LEAST, Units, has_scale, residual_scale, units_of
-from .training import LOSSES, STOCHASTIC, Say, Setting, Task, predict, solver_of, train
+from .standardize import LEAST, Units, residual_scale, units_of
+from .training import STOCHASTIC, Fits, Say, Setting, Task, predict, solver_of, train
 
-FOLDS, MEMBERS = 5, 10  # members: fits from different starts, whose mean is the model
-LARGE, FEWER = 2000, 3  # above so many rows one fold tells settings apart, and fewer members are enough
+FOLDS = 5
+MEMBERS = 10  # networks from different starts, whose mean is the model
+LARGE = 2000  # above so many rows one fold tells settings apart, and FEWER members are enough
+FEWER = 3
 REACH = 5.0  # deviations; a normal residual is beyond them once in two million
+ROUNDS = 50  # of a linear fit and the scale of its residuals
+SAME = 1e-4  # relative; a smaller change of the scale ends the rounds
+VERY_LARGE = 1e30  # the error of a fit that is not finite; its square is finite
 STRAIGHT = Setting(0.0, 0.0, 0.3)  # a linear model
-FIRST = (
-    STRAIGHT,
-    Setting(1.0, 1e-3),
-)  # a network too; of the two, the one with the smaller residuals tells their scale
-NEARLY_SUPPORT = 1e-3  # the scale of a first fit, in deviations of the targets: Huber's loss is then l1, nearly
-ROUNDS, SAME = 50, 1e-4  # of a linear fit and the scale of its residuals; a relative change that ends them
+FIRST = (STRAIGHT, Setting(1.0, 1e-3))  # of these two the one with the smaller residuals tells their scale
 LINEAR = tuple(Setting(0.0, ridge) for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 0.0))
 NETWORKS = (
     STRAIGHT,
@@ -44,102 +45,134 @@ class Found:
 
     settings: tuple[Setting, ...]
     losses: np.ndarray  # (settings, rows)
-    best: int
+    setting: Setting
     task: Task
     why: str
     units: Units
-    w: Params
+    fits: Fits
     far: int  # rows with a target beyond REACH
 
     @property
     def scale(self) -> np.ndarray:
-        """The scale of each target's residuals that the loss was given, in the units of the table."""
+        """Return the scale of each target's residuals that the loss was given, in the units of the table."""
         return self.task.sigma * self.units.y_scale
 
-    @property
-    def setting(self) -> Setting:
-        return self.settings[self.best]
-
     def predict(self, X: np.ndarray) -> np.ndarray:
-        return self.units.given(predict(self.task.network(), self.w, self.units.features(X)).mean(axis=0))
+        """Return the mean prediction of the fits, in the units of the table."""
+        return self.units.given(predict(self.task.network(), self.fits.w, self.units.features(X)).mean(axis=0))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        means = self.losses.mean(axis=1)
-        errors = self.losses.std(axis=1) / np.sqrt(self.losses.shape[1])
-        return [
-            {"loss": name, "model": "network" if each.start else "linear", "ridge": each.ridge, "step": each.step}
-            | {"cross-validated loss": float(mean), "standard error": float(error), "chosen": j == self.best}
-            for j, (each, mean, error) in enumerate(zip(self.settings, means, errors, strict=True))
-        ]
+        """Return a row for each setting that was tried."""
+        rows = []
+        for setting, losses in zip(self.settings, self.losses, strict=True):
+            row: dict[str, Any] = {"loss": name, "model": "network" if setting.start else "linear"}
+            row |= {"ridge": setting.ridge, "step": setting.step}
+            row |= {"cross-validated loss": float(losses.mean())}
+            row |= {"standard error": float(losses.std() / np.sqrt(len(losses)))}
+            rows.append(row | {"chosen": setting == self.setting})
+        return rows
 
 
 def search(
     X: np.ndarray, y: np.ndarray, asked: Asked, fold: np.ndarray, say: Say, settings: Sequence[Setting] = ()
 ) -> Found:
-    """The best setting (of all if none is given) for the rows whose fold is not -1, and its fit to them."""
-    used, large = fold >= 0, len(X) > LARGE
+    """Find the best setting (of all if none is given) for the rows whose fold is not -1, and fit it to them."""
+    used = fold >= 0
+    large = len(X) > LARGE
+    folds = 1 if large else FOLDS
     units = units_of(X[used], y[used])
     task = Task(units.features(X), units.targets(y), asked.hidden, asked.loss, asked.solver, asked.seed)
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)
     if has_scale(LOSSES[asked.loss](), y.shape[1]):
-        units, sigma = of_residuals(task, units, fold, 1 if large else FOLDS)
+        units, sigma = of_residuals(task, units, fold, folds)
         task = dataclasses.replace(task, y=units.targets(y), sigma=sigma)
-    near = within_reach(task, used) if asked.hidden and asked.loss != "squared" else task.y
-    far = int(np.any(~np.isclose(near, task.y)[used], axis=1).sum())
-    task = dataclasses.replace(task, y=near)
-    settings = tuple(settings) or _distinct((FEW_NETWORKS if large else NETWORKS) if asked.hidden else LINEAR, solver)
+    far = 0
+    if asked.hidden and asked.loss != "squared":
+        near = within_reach(task, used)
+        far = int(np.any(~np.isclose(near, task.y)[used], axis=1).sum())
+        task = dataclasses.replace(task, y=near)
+    settings = tuple(settings) or _settings(asked, solver, large)
+    best = settings[0]
     losses = np.zeros((1, 1))
     if len(settings) > 1:
-        losses = cross_validated(
-            task, settings, fold, 1 if large else FOLDS, lambda what, share: say(what, 0.7 * share)
-        )
-    best = int(np.argmin(losses.mean(axis=1)))  # the simplest of equals
-    count = 1 if not settings[best].start else FEWER if large else MEMBERS
+        best, losses = choose(task, settings, fold, folds, lambda what, share: say(what, 0.7 * share))
+    count = 1
+    if best.start:
+        count = FEWER if large else MEMBERS
     weights = np.repeat(used[None].astype(float), count, axis=0)
-    w = train(task, [settings[best]] * count, weights, range(count), lambda what, share: say(what, 0.7 + 0.3 * share))
-    return Found(settings, losses, best, task, why, units, w, far)
+    fits = train(task, [best] * count, weights, range(count), lambda what, share: say(what, 0.7 + 0.3 * share))
+    return Found(settings, losses, best, task, why, units, fits, far)
+
+
+def _settings(asked: Asked, solver: str, large: bool) -> tuple[Setting, ...]:
+    """Return the settings to be tried, the simplest first; an exact method has no step."""
+    settings = LINEAR
+    if asked.hidden:
+        settings = FEW_NETWORKS if large else NETWORKS
+    if solver == "prox_linear":
+        settings = tuple(dict.fromkeys(dataclasses.replace(setting, step=1.0) for setting in settings))
+    return settings
+
+
+def choose(
+    task: Task, settings: tuple[Setting, ...], fold: np.ndarray, folds: int, say: Say
+) -> tuple[Setting, np.ndarray]:
+    """Return the setting of least mean loss on rows it did not see, the first of equals, and all losses."""
+
+    def evaluate(trials: list[Trial]) -> list[np.ndarray]:
+        return list(cross_validated(task, [trial.setting["fit"] for trial in trials], fold, folds, say))
+
+    grid = Grid({"fit": Choice(settings, tuple(range(len(settings))))}, len(settings))
+    (best,) = tune_grids([grid], evaluate, lambda runs: float(runs[0].mean()), seeds=[1])
+    return best.setting["fit"], np.stack([runs[0] for _, runs in best.tried])
 
 
 def cross_validated(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
-    """(settings, rows): each row's loss in the fold that did not see it; what is not finite is a very large loss.
+    """Return (settings, rows): each row's loss in the fold that did not see it.
 
     Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more than the
     predictions do: they do not decide. So least squares is judged by the l2 loss.
     """
     error = unseen_errors(task, settings, fold, folds, say)
-    outer = L2() if task.loss == "squared" else task.outer()
+    outer = task.outer()
+    if task.loss == "squared":
+        outer = L2()
     return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
 
 
 def unseen_errors(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
-    """(settings, rows, targets): each row's error in the fold that did not see it; what is not finite is very large."""
-    weights = np.stack([(fold >= 0) & (fold != j) for _ in settings for j in range(folds)]).astype(float)
+    """Return (settings, rows, targets): each row's error in the fold that did not see it."""
+    training = np.stack([(fold >= 0) & (fold != j) for j in range(folds)]).astype(float)
+    weights = np.tile(training, (len(settings), 1))
     each = [setting for setting in settings for _ in range(folds)]
-    w = train(task, each, weights, [0] * len(each), say)
-    fitted = predict(task.network(), w, task.x).reshape(len(settings), folds, *task.y.shape)
+    fits = train(task, each, weights, [0] * len(each), say)
+    fitted = predict(task.network(), fits.w, task.x).reshape(len(settings), folds, *task.y.shape)
     error = np.concatenate([fitted[:, j, fold == j] - task.y[fold == j] for j in range(folds)], axis=1)
-    return np.clip(np.nan_to_num(error, nan=1e30), -1e30, 1e30)
+    return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
 
 
 def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tuple[Units, float]:
-    """Units in which the residuals of a robust fit have one scale for all targets, and that scale.
+    """Return units in which the residuals of a robust fit have one scale for all targets, and that scale.
 
     A linear model's are those of its own rows, and an exact one is fitted again until the scale comes to rest, as R's
     `rlm` does. A network comes too near to the rows it has seen, so its residuals are those of rows it has not.
     """
-    quiet: Say = lambda *_: None
-    first = dataclasses.replace(task, sigma=NEARLY_SUPPORT)
     if task.hidden:
-        errors = unseen_errors(first, FIRST, fold, folds, quiet)
+        first = dataclasses.replace(task, sigma=NEARLY_SUPPORT)
+        errors = unseen_errors(first, FIRST, fold, folds, _say_nothing)
         scales = [residual_scale(each, np.ones(len(each))) for each in errors]
         return units.of_residuals(np.maximum(np.min(scales, axis=0), LEAST) * units.y_scale)
     used = fold >= 0
-    now, sigma, before = units, NEARLY_SUPPORT, np.zeros(task.y.shape[1])
-    for _ in range(1 if task.solver in STOCHASTIC else ROUNDS):
+    now = units
+    sigma = NEARLY_SUPPORT
+    before = np.zeros(task.y.shape[1])
+    rounds = ROUNDS
+    if task.solver in STOCHASTIC:
+        rounds = 1
+    for _ in range(rounds):
         here = dataclasses.replace(task, y=now.targets(units.given(task.y)), sigma=sigma)
-        w = train(here, [STRAIGHT], used[None].astype(float), [0], quiet)
-        away = (here.y - predict(task.network(), w, task.x)[0])[used] * now.y_scale
+        away = (here.y - _straight(here, used))[used] * now.y_scale
         scale = np.maximum(residual_scale(away, np.ones(len(away))), LEAST * units.y_scale)
         now, sigma = units.of_residuals(scale)
         if np.all(np.abs(scale - before) <= SAME * scale):
@@ -149,20 +182,22 @@ def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tupl
 
 
 def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
-    """Targets no farther than REACH deviations of the residuals from a linear fit to `rows`, under the same loss.
+    """Return targets no farther than REACH deviations of the residuals from a linear fit to `rows`.
 
     A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but where rows are sparse a
     network follows a single outlier, and it then gets no farther than that.
     """
-    w = train(task, [STRAIGHT], rows[None].astype(float), [0], lambda *_: None)
-    fitted = predict(task.network(), w, task.x)[0]
+    fitted = _straight(task, rows)
     away = task.y - fitted
     limit = REACH * residual_scale(away[rows], np.ones(rows.sum()))
     return fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
 
 
-def _distinct(settings: tuple[Setting, ...], solver: str) -> tuple[Setting, ...]:
-    """An exact method has no step."""
-    if solver != "prox_linear":
-        return settings
-    return tuple(dict.fromkeys(dataclasses.replace(setting, step=1.0) for setting in settings))
+def _straight(task: Task, rows: np.ndarray) -> np.ndarray:
+    """Return the predictions of a linear model fitted to `rows`."""
+    fits = train(task, [STRAIGHT], rows[None].astype(float), [0], _say_nothing)
+    return predict(task.network(), fits.w, task.x)[0]
+
+
+def _say_nothing(what: str, share: float) -> None:
+    """Stand in for progress that nobody watches."""

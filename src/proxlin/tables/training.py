@@ -9,7 +9,7 @@ the stochastic method runs them as one `vmap` over (start, ridge, step, s) with 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..compiled import compiled
+from ..cost import Status
 from ..inners import residual
 from ..networks import MLP, WithLinear
-from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, SquaredL2
+from ..outers import AbstractOuter
 from ..problem import AbstractProblem, MeanOfLosses
 from ..run import minimize
 from ..run.auto import choose
@@ -29,21 +30,21 @@ from ..schedules import AbstractSchedule
 from ..solvers import Info, prox_linear, sgd, truncated
 from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
-from .standardize import NORMAL, has_scale, scaled
+from .losses import LOSSES, at_scale
 
-LOSSES: dict[str, Callable[[], AbstractProximable]] = {
-    "l2": L2,
-    "l1": L1,
-    "huber": lambda: Huber(NORMAL),
-    "squared": SquaredL2,
-}
 STOCHASTIC = {"sgd": sgd, "truncated": truncated}
 SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
-PASSES, LEAST, MOST = 30, 20_000, 300_000  # of the data, and the fewest and most samples that a fit sees
+PASSES = 30  # over the data in a stochastic fit
+LEAST = 20_000  # samples that a stochastic fit sees, at least
+MOST = 300_000  # samples that it sees, at most; no table keeps more rows
 PIECES = 20  # in which it runs, for progress
-FITS, FEW, SMALL = 20, 6, 40_000  # that run as one; few where all of them see more than SMALL rows a pass
+FITS = 20  # stochastic fits that run as one
+FEW = 6  # of them, where FITS fits see SMALL rows or more in a pass
+SMALL = 40_000
 CELLS = 200_000  # rows times fits that are predicted at once
-EXACT, SLIGHT = {"steps": 50, "tol": 1e-9}, 1e-8  # of an exact fit, and the least ridge of one, for a unique answer
+EXACT_STEPS = 50
+EXACT_TOL = 1e-9
+LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
 Say = Callable[[str, float], None]  # what is being done, and the share of it that is done
 
 
@@ -69,18 +70,20 @@ class Task:
     sigma: float = 1.0  # the scale of the residuals of every target, for a loss that has one (Huber's)
 
     def outer(self) -> AbstractOuter:
-        outer = LOSSES[self.loss]()
-        return scaled(outer, self.sigma) if has_scale(outer, self.y.shape[1]) else outer
+        """Return the loss, at the scale of the residuals if it has one."""
+        return at_scale(LOSSES[self.loss](), self.y.shape[1], self.sigma)
 
     def network(self) -> MLP | WithLinear:
+        """Return the map from features to targets."""
         return network_of(self.x.shape[1], self.hidden, self.y.shape[1])
 
     def problem(self, dtype: Any, ridge: Any, s: Any) -> MeanOfLosses:
-        data = jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype)
+        """Return the problem of a ridge and of row weights s."""
+        data = (jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype))
         return MeanOfLosses(residual(self.network()), self.outer(), data, ridge=ridge, weights=s)
 
     def starts(self, settings: Sequence[Setting], members: Sequence[int], dtype: Any) -> Params:
-        """Stacked; a member has the same start under every setting."""
+        """Return the starts, stacked; a member has the same one under every setting."""
         scales = jnp.asarray([each.start for each in settings], dtype)
         return _starts(self.network(), jax.random.key(self.seed), jnp.asarray(members), scales)
 
@@ -95,11 +98,14 @@ def _starts(network: "MLP | WithLinear", key: Array, members: Array, scales: Arr
 
 
 def network_of(features: int, hidden: int, targets: int) -> MLP | WithLinear:
-    return WithLinear(MLP((features, hidden, targets))) if hidden else MLP((features, targets))
+    """Return a network of one hidden layer with a linear part, or a linear map where `hidden` is 0."""
+    if not hidden:
+        return MLP((features, targets))
+    return WithLinear(MLP((features, hidden, targets)))
 
 
 def solver_of(task: Task) -> tuple[str, str]:
-    """The name of the solver and why: exact steps for a linear model of moderate size, else a stochastic method."""
+    """Return the name of the solver and why: exact steps for a linear model of moderate size, else a stochastic one."""
     if task.solver != "auto":
         return task.solver, "as asked"
     if task.hidden and task.loss == "squared":
@@ -112,43 +118,69 @@ def solver_of(task: Task) -> tuple[str, str]:
     return found.name(), why
 
 
+class Fits(NamedTuple):
+    """The parameters of some fits, stacked, and how many of them ended at their budget before they converged.
+
+    A stochastic fit is never among these, as its budget is where it is meant to end.
+    """
+
+    w: Params
+    unfinished: int
+
+
 def train(
     task: Task, settings: Sequence[Setting], weights: Float[np.ndarray, "m n"], members: Sequence[int], say: Say
-) -> Params:
-    """The parameters of m fits, stacked: fit j has settings[j], the rows weighted by weights[j], start members[j].
+) -> Fits:
+    """Return m fits: fit j has settings[j], the rows weighted by weights[j], and the start members[j].
 
     The solver of the task is named (see `solver_of`).
     """
-    found, m, name = [], len(settings), task.solver
-    if name in STOCHASTIC:
-        together = FITS if len(task.x) * FITS < SMALL else FEW
-        for first in range(0, m, together):
-            now = [min(first + j, m - 1) for j in range(together)]  # the last is filled up: one shape, one compilation
-            chosen = [settings[j] for j in now], weights[now], [members[j] for j in now]
-            part = lambda share, first=first: say(name, min(1.0, (first + share * together) / m))
-            found.append(_all_at_once(task, *chosen, STOCHASTIC[name], part))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
+    if task.solver in STOCHASTIC:
+        return Fits(_train_stochastic(task, settings, weights, members, say), 0)
     starts = task.starts(settings, members, jnp.float64)
+    found = []
+    unfinished = 0
     for j, setting in enumerate(settings):
-        problem = task.problem(jnp.float64, max(setting.ridge, SLIGHT), jnp.asarray(weights[j]))
+        problem = task.problem(jnp.float64, max(setting.ridge, LEAST_RIDGE), jnp.asarray(weights[j]))
         start = jax.tree.map(lambda leaf, j=j: leaf[j], starts)
-        found.append(jax.tree.map(np.asarray, minimize(problem, start, prox_linear(), seed=task.seed, **EXACT).w))
-        say(name, (j + 1) / m)
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+        solution = minimize(problem, start, prox_linear(), steps=EXACT_STEPS, tol=EXACT_TOL, seed=task.seed)
+        found.append(jax.tree.map(np.asarray, solution.w))
+        unfinished += solution.status == Status.budget
+        say(task.solver, (j + 1) / len(settings))
+    return Fits(jax.tree.map(lambda *leaves: np.stack(leaves), *found), unfinished)
+
+
+def _train_stochastic(
+    task: Task, settings: Sequence[Setting], weights: np.ndarray, members: Sequence[int], say: Say
+) -> Params:
+    """Run the fits some at a time; the last ones are filled up with copies: one shape, one compilation."""
+    m = len(settings)
+    together = FEW
+    if len(task.x) * FITS < SMALL:
+        together = FITS
+    found = []
+    for first in range(0, m, together):
+        now = [min(first + j, m - 1) for j in range(together)]
+        part = lambda share, first=first: say(task.solver, min(1.0, (first + share * together) / m))
+        chosen = [settings[j] for j in now]
+        starts = [members[j] for j in now]
+        found.append(_all_at_once(task, chosen, weights[now], starts, STOCHASTIC[task.solver], part))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
 
 
 def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "m n k"]:
     """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
     w = jax.tree.map(jnp.asarray, w)
     first = jax.tree.leaves(w)[0]
-    size = min(len(x), max(1, CELLS // len(first)))
+    n = len(x)
+    size = min(n, max(1, CELLS // len(first)))
     parts = []
-    for start in range(0, len(x), size):
-        rows = x[np.minimum(np.arange(start, start + size), len(x) - 1)]  # the last is filled up
+    for start in range(0, n, size):
+        rows = np.minimum(np.arange(start, start + size), n - 1)  # the last batch is filled up with the last row
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and so is what follows from it
-            given = jnp.asarray(rows, first.dtype)
-        parts.append(np.asarray(_predict(network, w, given), np.float64))
-    return np.concatenate(parts, axis=1)[:, : len(x)]
+            batch = jnp.asarray(x[rows], first.dtype)
+        parts.append(np.asarray(_predict(network, w, batch), np.float64))
+    return np.concatenate(parts, axis=1)[:, :n]
 
 
 @compiled
@@ -174,13 +206,15 @@ def _all_at_once(
     method: Callable,
     say: Callable[[float], None],
 ) -> Params:
-    """In float32, each step on one sample, which is the same for all fits."""
+    """Run fits in float32, each step on one sample, which is the same for all of them."""
     n, p = task.x.shape
     count = min(max(PASSES * n, LEAST), MOST)
     length = math.ceil(count / PIECES)
     dtype = jnp.float32
-    # |J|^2 of the start, about: tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the skip
-    size = 0.4 * task.hidden + 10.0 * (p + 1) if task.hidden else p + 1.0
+    size = p + 1.0  # |J|^2 of the start, about
+    if task.hidden:
+        # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear part
+        size = 0.4 * task.hidden + 10.0 * (p + 1)
     w = task.starts(settings, members, dtype)
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)

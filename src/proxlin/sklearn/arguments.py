@@ -1,0 +1,33 @@
+"""Arguments that the estimators share, checked when they are fitted, as scikit-learn wants it."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight
+
+
+def widths_of(hidden: Any) -> tuple[int, ...]:
+    """Return the widths of hidden layers: none for 0, one for a number, several for a list."""
+    given = [hidden]
+    if isinstance(hidden, Sequence):
+        given = list(hidden)
+    for width in given:
+        if not isinstance(width, Integral) or isinstance(width, bool) or width < 0:
+            raise ValueError(f"hidden must be 0, a width or a list of widths; it is {hidden!r}.")
+    return tuple(int(width) for width in given if width)
+
+
+def weights_of(given: Any, rows: Any) -> np.ndarray:
+    """Return one weight for each row, at most 1: a sum of huge weights would overflow."""
+    s = _check_sample_weight(given, rows, dtype=np.float64, ensure_non_negative=True)
+    if not np.any(s > 0):
+        raise ValueError("All sample weights are 0.")
+    return s / s.max()
+
+
+def seed_of(random_state: Any) -> int:
+    """Return a seed for JAX, drawn by scikit-learn's rules."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
