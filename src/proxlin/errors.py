@@ -4,8 +4,12 @@ from importlib import import_module
 from types import ModuleType
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """Wrong use or bad input. The command line prints it as one sentence and exits with code 2."""
+
+
+class MissingExtra(UserError, ImportError):
+    """An optional dependency is not installed."""
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -14,12 +18,13 @@ def printable(text: str, keep: str = "") -> str:
     >>> print(printable("red\x1b[31m, two\nlines"))
     red\x1b[31m, two\nlines
     """
-    shown = (c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return "".join(shown)
+    return "".join(_shown(character, keep) for character in text)
 
 
-class MissingExtra(UserError, ImportError):
-    """An optional dependency is not installed."""
+def _shown(character: str, keep: str) -> str:
+    if character in keep or character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def require(module: str, extra: str) -> ModuleType:

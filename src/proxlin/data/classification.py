@@ -155,12 +155,13 @@ def _origin(name: str, contents: Mapping[str, str]) -> Origin:
     missing = [each for each, content in contents.items() if content == SYNTHETIC]
     if missing and len(missing) < len(contents):
         raise UserError(
-            f"{missing[0]} is missing beside the other part of {name}: proxlin data get {missing[0]} --from FILE."
+            f"{missing[0]} is missing beside the other part of {name}; `proxlin data get {missing[0]}` reads its file "
+            f"into the cache."
         )
     if missing:
         source = (
             f"synthetic data of its shape, because neither PROXLIN_DATA nor the cache has a file of it "
-            f"(proxlin data get {name} --from FILE)"
+            f"(`proxlin data get {name}` reads one into the cache)"
         )
         return Origin(name, "synthetic", source, SYNTHETIC)
     usual = all(content == known(each).sha256 for each, content in contents.items())
@@ -200,7 +201,7 @@ def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> 
     if found != wanted:
         raise UserError(
             f"{path}: its SHA-256 is {found}, but that of {name} is {wanted}; if you trust the file, "
-            f"give its own as --sha256."
+            f"give its own as sha256."
         )
     table = read(path, source.columns).normalized()
     try:

@@ -80,6 +80,8 @@ def read(path: str | Path, width: int | None = None) -> Table:
     try:
         with _open(path) as file:
             x, labels = parse(_Lines(file, path), n_features=width, dtype=np.float64, zero_based=False)
+    except UserError:
+        raise  # it has its sentence already; reading a bomb again would take as long again
     except (ValueError, OverflowError, *UNREADABLE) as error:
         raise UserError(_fault(path, width) or f"{path}: {error}.") from error
     found = np.unique(labels)
