@@ -6,12 +6,12 @@ format is as good as none: whoever asked for it makes it again.
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from ..errors import require
 from ..files.npz import Damaged, read_arrays, write_arrays
 from ..files.reading import check_readable
 from ..files.writing import write_file
@@ -20,42 +20,41 @@ FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
 
 
 def data_folder() -> Path | None:
-    """The read-only directory of data files, if there is one."""
+    """Return the read-only directory of data files, if there is one."""
     folder = os.environ.get("PROXLIN_DATA")
     return Path(folder) if folder else None
 
 
 def cache_folder() -> Path:
-    """The directory for what is made or fetched; it need not exist yet."""
-    if folder := os.environ.get("PROXLIN_CACHE"):
+    """Return the directory for what is made or fetched; it need not exist yet."""
+    folder = os.environ.get("PROXLIN_CACHE")
+    if folder:
         return Path(folder)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "proxlin"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "proxlin" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proxlin"
+    return require("platformdirs", "experiments").user_cache_path("proxlin", appauthor=False)
 
 
 def entry(name: str) -> Path:
-    """The file of an entry."""
+    """Return the file of an entry."""
     return cache_folder() / f"{name}.npz"
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Write an entry; returns its file."""
+    """Write an entry, and return its file."""
     path = entry(name)
     write_file(path, lambda file: write_arrays(file, {"format": np.int64(FORMAT), **arrays}))
     return path
 
 
 def fetch(name: str) -> dict[str, np.ndarray] | None:
-    """The arrays of an entry; None if it is missing, damaged or of another format."""
+    """Return the arrays of an entry; None if it is missing, damaged or of another format."""
     try:
         arrays = read_arrays(entry(name))
     except (OSError, Damaged):
         return None
-    known = arrays.pop("format", np.int64(-1))
-    return arrays if known.ndim == 0 and known == FORMAT else None
+    found = arrays.pop("format", None)
+    if found is None or found.ndim > 0 or found != FORMAT:
+        return None
+    return arrays
 
 
 def sha256(path: Path) -> str:
