@@ -70,7 +70,7 @@ class AbstractOracle(eqx.Module):
         return self.top(a, 1)[1][0]
 
     def top(self, a: Vector, count: int) -> tuple[Float[Array, " k"], Float[Array, "k m"]]:
-        """The `count` outputs of largest <a, y>: scores (count,) and members (count, m), best first, distinct.
+        """Return the `count` outputs of largest <a, y>: scores (count,) and members (count, m), best first, distinct.
 
         Where fewer outputs exist, the rest has the score -inf and members 0, last. The order is total and does not
         depend on count: top(a, j) is the beginning of top(a, k) for j <= k.
@@ -87,7 +87,7 @@ class AbstractOracle(eqx.Module):
         return _expectations(self, check_vector(self, a))[1]
 
     def operator_norm(self, count: int | None = None) -> float:
-        """A bound of |C P|^2 over all P whose rows are `count` outputs (y, -1) (None: all), C = I - 11'/count.
+        """Return a bound of |C P|^2 over all P whose rows are `count` outputs (y, -1) (None: all), C = I - 11'/count.
 
             |C P|^2 <= min(count, |Y|) * diameter / 4
 
@@ -97,7 +97,9 @@ class AbstractOracle(eqx.Module):
         covariance of a uniform row, and the variance of <y, v> is at most a quarter of its range squared, which is at
         most diameter |v|^2 / 4. The same bound without |S| holds for the entropy smoothing.
         """
-        rows = self.count() if count is None else min(count, self.count())
+        rows = self.count()
+        if count is not None:
+            rows = min(count, rows)
         return rows * self.diameter() / 4
 
 
@@ -108,20 +110,23 @@ def check_oracle(oracle: Any, who: str) -> None:
 
 
 def check_vector(oracle: AbstractOracle, a: Shaped[Array | np.ndarray, "..."]) -> Float[Array, " m"]:
-    """a as a floating vector of the right size."""
+    """Return a as a floating vector of the right size, or raise a sentence."""
     a = jnp.asarray(a)
     if a.shape != (oracle.size(),):
         raise ValueError(f"{oracle} takes a vector of {oracle.size()} parts, but the array has the shape {a.shape}.")
-    return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(float)
+    if jnp.issubdtype(a.dtype, jnp.floating):
+        return a
+    return a.astype(float)
 
 
 def forbidden(oracle: AbstractOracle, dtype: Any) -> float:
-    """A finite score for a forbidden part: below every allowed output, and a sum of them over an output is finite."""
-    return -float(jnp.finfo(dtype).max) / (8 * (oracle.ones() + 1))
+    """Return a finite score for a forbidden part: below every allowed output, and finite summed over an output."""
+    largest = float(jnp.finfo(dtype).max)
+    return -largest / (8 * (oracle.ones() + 1))
 
 
 def flatten_vmap(solve: Callable) -> Callable:
-    """solve((b, m)) -> arrays (b, ...), such that vmap over n of it is one call on (n b, m).
+    """Return solve, a function from (b, m) to arrays (b, ...), such that a vmap over n of it is one call on (n b, m).
 
     The dynamic programs keep the batch in the last axis, where it fills the vector registers; the plain batching of a
     `lax.scan` would move it to the front (14 against 11 us for a grid, at 64 grids of 12x12 in float32).
@@ -130,8 +135,9 @@ def flatten_vmap(solve: Callable) -> Callable:
 
     @call.def_vmap
     def rule(size, _, a):
-        merged = call(a.reshape(size * a.shape[1], a.shape[2]))
-        split = jax.tree.map(lambda x: x.reshape(size, a.shape[1], *x.shape[1:]), merged)
+        _, batch, parts = a.shape
+        merged = call(a.reshape(size * batch, parts))
+        split = jax.tree.map(lambda x: x.reshape(size, batch, *x.shape[1:]), merged)
         return split, jax.tree.map(lambda _: True, split)
 
     return call
@@ -143,14 +149,17 @@ def _top(oracle, a, count):
 
     @jax.custom_jvp
     def top(a):
-        scores, members = solve(jnp.where(jnp.isfinite(a), a, -jnp.inf)[None])
-        exists = scores[0] > -jnp.inf
-        return jnp.where(_broken(a), jnp.nan, scores[0]), jnp.where(exists[:, None], members[0], 0)
+        allowed = jnp.where(jnp.isfinite(a), a, -jnp.inf)
+        scores, members = jax.tree.map(lambda x: x[0], solve(allowed[None]))
+        exists = scores > -jnp.inf
+        scores = jnp.where(_broken(a), jnp.nan, scores)
+        return scores, jnp.where(exists[:, None], members, 0)
 
     @top.defjvp
     def tangent(primals, tangents):
+        (change,) = tangents
         scores, members = top(*primals)
-        return (scores, members), (members @ tangents[0], jnp.zeros_like(members))
+        return (scores, members), (members @ change, jnp.zeros_like(members))
 
     return top(a)
 
@@ -161,10 +170,12 @@ def _expectations(oracle, a):
     floor = forbidden(oracle, a.dtype)
 
     def solve(expectations, a):
-        log_partition, marginals = expectations(jnp.where(jnp.isfinite(a), a, floor)[None])
-        exists = log_partition[0] > floor / 2
-        value = jnp.where(_broken(a), jnp.nan, jnp.where(exists, log_partition[0], -jnp.inf))
-        return value, jnp.where(exists, marginals[0], 0)
+        allowed = jnp.where(jnp.isfinite(a), a, floor)
+        value, marginals = jax.tree.map(lambda x: x[0], expectations(allowed[None]))
+        exists = value > floor / 2
+        value = jnp.where(exists, value, -jnp.inf)
+        value = jnp.where(_broken(a), jnp.nan, value)
+        return value, jnp.where(exists, marginals, 0)
 
     fast = jax.custom_jvp(functools.partial(solve, flatten_vmap(oracle.expectations)))
     plain = functools.partial(solve, oracle.expectations)  # a custom batching rule cannot be differentiated
@@ -180,8 +191,9 @@ def _log_partition(oracle, a):
 
     @log_partition.defjvp
     def tangent(primals, tangents):
+        (change,) = tangents
         value, marginals = _expectations(oracle, *primals)
-        return value, marginals @ tangents[0]
+        return value, marginals @ change
 
     return log_partition(a)
 

@@ -1,6 +1,5 @@
 """Labellings of a chain: the Viterbi oracle, with the K best."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -53,82 +52,94 @@ class Chains(AbstractOracle):
 
     def diameter(self) -> int:
         """2 (2 length - 1): two labellings need share no part."""
-        return 0 if self.labels == 1 else 2 * (2 * self.length - 1)
+        if self.labels == 1:
+            return 0
+        return 2 * self.ones()
 
     def cost(self, y: Shaped[Array | np.ndarray, " m"]) -> Float[Array, " m"]:
         unary, pairwise = self.split(check_vector(self, y))
         return self.join(1 - unary, jnp.zeros_like(pairwise))
 
     def join(self, unary: Num[Array, "t c"], pairwise: Num[Array, "s c c"]) -> Num[Array, " m"]:
-        """[unary, pairwise] raveled: the vector a, or y."""
-        return jnp.concatenate([unary.ravel(), pairwise.ravel()])
+        """Return [unary, pairwise] raveled: the vector a, or y."""
+        return _raveled(unary, pairwise)
 
     def split(self, a: Num[Array, " m"]) -> tuple[Num[Array, "t c"], Num[Array, "s c c"]]:
-        """unary (length, labels) and pairwise (length-1, labels, labels), the inverse of `join`."""
+        """Return unary (length, labels) and pairwise (length-1, labels, labels), the inverse of `join`."""
         at = self.length * self.labels
-        return a[:at].reshape(self.length, self.labels), a[at:].reshape(self.length - 1, self.labels, self.labels)
+        unary = a[:at].reshape(self.length, self.labels)
+        pairwise = a[at:].reshape(self.length - 1, self.labels, self.labels)
+        return unary, pairwise
 
     def pad(self, a: Num[Array | np.ndarray, " m"], length: Int[Array | np.ndarray, ""] | int) -> Float[Array, " m"]:
-        """a with the positions from `length` >= 1 on fixed to label 0, at score 0."""
+        """Return a with the positions from `length` >= 1 on fixed to label 0, at score 0."""
         unary, pairwise = self.split(check_vector(self, a))
         inside = jnp.arange(self.length) < length
-        fixed = jnp.where(jnp.arange(self.labels) == 0, 0.0, -jnp.inf).astype(unary.dtype)
-        return self.join(jnp.where(inside[:, None], unary, fixed[None]), jnp.where(inside[1:, None, None], pairwise, 0))
+        only_label_0 = jnp.full_like(unary[:1], -jnp.inf).at[:, 0].set(0)
+        unary = jnp.where(inside[:, None], unary, only_label_0)
+        pairwise = jnp.where(inside[1:, None, None], pairwise, 0)
+        return self.join(unary, pairwise)
 
     def encode(
         self, labels: Int[Array | np.ndarray, " t"], length: Int[Array | np.ndarray, ""] | int | None = None
     ) -> Float[Array, " m"]:
-        """The 0/1 vector y of a labelling (length,), with label 0 from `length` on."""
+        """Return the 0/1 vector y of a labelling (length,), with label 0 from `length` on."""
         labels = jnp.asarray(labels)
         if labels.shape != (self.length,):
             raise ValueError(f"{self} takes {self.length} labels, but the array has the shape {labels.shape}.")
         if length is not None:
             labels = jnp.where(jnp.arange(self.length) < length, labels, 0)
-        return self._members(labels[:, None, None].astype(jnp.int32), float)[0, 0]
+        one_output = labels[:, None, None].astype(jnp.int32)
+        return self._members(one_output, float)[0, 0]
 
     def decode(self, y: Num[Array | np.ndarray, " m"]) -> Int[Array, " t"]:
-        """The labels (length,) of a 0/1 vector y, the inverse of `encode`."""
-        return jnp.argmax(self.split(check_vector(self, y))[0], axis=1)
+        """Return the labels (length,) of a 0/1 vector y, the inverse of `encode`."""
+        unary, _ = self.split(check_vector(self, y))
+        return jnp.argmax(unary, axis=1)
 
     def best(self, a: Float[Array, "b m"], count: int) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
         unary, pairwise = self._batch_last(a)
         none = jnp.full((count - 1, *unary.shape[1:]), -jnp.inf, a.dtype)
+        start = jnp.concatenate([unary[:1], none])
 
         def step(lists, scores):
             unary, pairwise = scores
             merged, source = merge_lists(lists, pairwise)
             return merged + unary[None], source
 
-        lists, sources = lax.scan(step, jnp.concatenate([unary[:1], none]), (unary[1:], pairwise))
-        ended, source = merge_lists(lists, jnp.zeros((self.labels, 1, len(a)), a.dtype))
-        return ended[:, 0].T, self._members(self._backtrack(sources, source[:, 0]), a.dtype)
+        lists, sources = lax.scan(step, start, (unary[1:], pairwise))
+        to_the_end = jnp.zeros((self.labels, 1, len(a)), a.dtype)
+        scores, last = merge_lists(lists, to_the_end)
+        labels = self._backtrack(sources, last[:, 0])
+        return scores[:, 0].T, self._members(labels, a.dtype)
 
     def expectations(self, a: Float[Array, "b m"]) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
         def step(totals, scores):
             unary, pairwise = scores
-            return jax.nn.logsumexp(totals[:, None] + pairwise, axis=0) + unary, None
+            totals = jax.nn.logsumexp(totals[:, None] + pairwise, axis=0)
+            return totals + unary, None
 
         def log_partition(a):
             unary, pairwise = self._batch_last(a)
-            totals = jax.nn.logsumexp(lax.scan(step, unary[0], (unary[1:], pairwise))[0], axis=0)
+            ended, _ = lax.scan(step, unary[0], (unary[1:], pairwise))
+            totals = jax.nn.logsumexp(ended, axis=0)
             return totals.sum(), totals
 
         marginals, totals = jax.grad(log_partition, has_aux=True)(a)
         return totals, marginals
 
     def _batch_last(self, a: Float[Array, "b m"]) -> tuple[Float[Array, "t c b"], Float[Array, "s c c b"]]:
-        at, length, labels, batch = self.length * self.labels, self.length, self.labels, len(a)
-        pairwise = a[:, at:].T.reshape(length - 1, labels, labels, batch)
-        return a[:, :at].T.reshape(length, labels, batch), pairwise
+        return jax.vmap(self.split, out_axes=-1)(a)
 
     def _backtrack(self, sources: Int[Array, "s k c b"], last: Int[Array, "k b"]) -> Int[Array, "t k b"]:
-        """The label of each output at each position; a source is label * count + rank."""
+        """Return the label of each output at each position; a source is label * count + rank."""
         count, batch = last.shape
         column = jnp.arange(batch, dtype=jnp.int32)[None]
 
         def step(state, sources):
             label, rank = jnp.divmod(state, count)
-            source = sources.ravel().at[(rank * self.labels + label) * batch + column].get(mode="clip")
+            here = (rank * self.labels + label) * batch + column
+            source = sources.ravel().at[here].get(mode="clip")
             return source, source // count
 
         _, labels = lax.scan(step, last, sources, reverse=True)
@@ -139,14 +150,17 @@ class Chains(AbstractOracle):
         moves = chosen[..., :-1] * self.labels + chosen[..., 1:]
         unary = jax.nn.one_hot(chosen, self.labels, dtype=dtype)
         pairwise = jax.nn.one_hot(moves, self.labels**2, dtype=dtype)
-        flat = lambda parts: parts.reshape(*chosen.shape[:2], math.prod(parts.shape[2:]))
-        return jnp.concatenate([flat(unary), flat(pairwise)], axis=-1)
+        return jax.vmap(jax.vmap(_raveled))(unary, pairwise)
+
+
+def _raveled(unary: Array, pairwise: Array) -> Array:
+    return jnp.concatenate([unary.ravel(), pairwise.ravel()])
 
 
 def merge_lists(
     lists: Float[Array, "k c b"], links: Float[Array, "c d b"]
 ) -> tuple[Float[Array, "k d b"], Int[Array, "k d b"]]:
-    """The K best of lists[j, c] + links[c, d] for each d, and where they came from, as c * K + j.
+    """Return the K best of lists[j, c] + links[c, d] for each d, and where they came from, as c * K + j.
 
     lists[:, c] descends, so the best is always among the heads of the lists: K times take the largest head (ties to the
     lower c) and move that list on by one: O(K labels) vector operations for each d.
@@ -162,12 +176,16 @@ def merge_lists(
         heads, ranks = state
         largest = jnp.max(heads, axis=0)
         winner = jnp.min(jnp.where(heads == largest[None], label, labels - 1), axis=0)
-        rank = ranks.ravel()[winner * (ends * batch) + end + column]
+        here = winner * (ends * batch) + end + column
+        rank = ranks.ravel()[here]
         follower = padded[((rank + 1) * labels + winner) * batch + column]
-        link = links.ravel()[winner * (ends * batch) + end + column]
+        next_head = follower + links.ravel()[here]
         won = label == winner[None]
-        heads = jnp.where(won, (follower + link)[None], heads)
-        return (heads, ranks + won.astype(jnp.int32)), (largest, winner * count + rank)
+        heads = jnp.where(won, next_head[None], heads)
+        ranks = ranks + won.astype(jnp.int32)
+        return (heads, ranks), (largest, winner * count + rank)
 
-    start = (lists[0][:, None] + links, jnp.zeros((labels, ends, batch), jnp.int32))
-    return lax.scan(take, start, length=count)[1]
+    heads = lists[0][:, None] + links
+    ranks = jnp.zeros((labels, ends, batch), jnp.int32)
+    _, merged = lax.scan(take, (heads, ranks), length=count)
+    return merged

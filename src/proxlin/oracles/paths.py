@@ -54,14 +54,17 @@ class MonotonePaths(AbstractOracle):
 
     def diameter(self) -> int:
         """2 (rows + cols - 3): two paths always share both corners, and need share no more."""
-        return 0 if min(self.rows, self.cols) == 1 else 2 * (self.rows + self.cols - 3)
+        if min(self.rows, self.cols) == 1:
+            return 0
+        return 2 * (self.ones() - 2)
 
     def cost(self, y: Shaped[Array | np.ndarray, " m"]) -> Float[Array, " m"]:
         return 1 - check_vector(self, y)
 
     def best(self, a: Float[Array, "b m"], count: int) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
         first, diagonals = self._diagonals(a, -jnp.inf)
-        start = jnp.concatenate([first[None], jnp.full((count - 1, *first.shape), -jnp.inf, a.dtype)])
+        none = jnp.full((count - 1, *first.shape), -jnp.inf, a.dtype)
+        start = jnp.concatenate([first[None], none])
         merge = merge_by_pairs if count <= UNROLLED else merge_by_loop
 
         def step(lists, rewards):
@@ -69,51 +72,57 @@ class MonotonePaths(AbstractOracle):
             return merged + rewards[None], ups
 
         lists, ups = lax.scan(step, start, diagonals)
-        return lists[:, -1].T, self._members(self._backtrack(ups), a.dtype)
+        crossings = self._backtrack(ups)
+        return lists[:, -1].T, self._members(crossings, a.dtype)
 
     def expectations(self, a: Float[Array, "b m"]) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
         floor = forbidden(self, a.dtype)
 
         def step(totals, rewards):
-            # not logaddexp: its derivative exp(x - value) exceeds 1 in sum where log 2 is below a rounding of the value
+            # The derivatives exp(x - value) of logaddexp add up to more than 1 where log 2 is below a rounding of the
+            # value; those of logsumexp do not.
             both = jnp.concatenate([shift_down(totals[None], floor), totals[None]])
             return jax.nn.logsumexp(both, axis=0) + rewards, None
 
         def log_partition(a):
-            totals = lax.scan(step, *self._diagonals(a, floor))[0][-1]
+            ended, _ = lax.scan(step, *self._diagonals(a, floor))
+            totals = ended[-1]
             return totals.sum(), totals
 
         marginals, totals = jax.grad(log_partition, has_aux=True)(a)
         return totals, marginals
 
     def _diagonals(self, a: Float[Array, "b m"], fill: float) -> tuple[Float[Array, "r b"], Float[Array, "d r b"]]:
-        """Anti-diagonal d holds the cells r + c = d by their row; the first one, then the others.
+        """Return the first anti-diagonal, then the others; anti-diagonal d holds the cells r + c = d by their row.
 
         Row r moves r places to the right: padding each row to one more than there are diagonals does it.
         """
-        rows, cols, diagonals = self.rows, self.cols, self.rows + self.cols - 1
-        padded = jnp.pad(a.T.reshape(rows, cols, -1), ((0, 0), (0, rows), (0, 0)), constant_values=fill)
-        skewed = padded.reshape(rows * (diagonals + 1), -1)[: rows * diagonals].reshape(rows, diagonals, -1)
+        rows = self.rows
+        diagonals = self.ones()
+        grid = a.T.reshape(rows, self.cols, -1)
+        padded = jnp.pad(grid, ((0, 0), (0, rows), (0, 0)), constant_values=fill)
+        flat = padded.reshape(rows * (diagonals + 1), -1)
+        skewed = flat[: rows * diagonals].reshape(rows, diagonals, -1)
         cells = skewed.transpose(1, 0, 2)
         return cells[0], cells[1:]
 
     def _backtrack(self, ups: Int[Array, "d k r b"]) -> Int[Array, "D k b"]:
-        """The row at which each of the outputs crosses each anti-diagonal."""
+        """Return the row at which each of the outputs crosses each anti-diagonal."""
         _, count, rows, batch = ups.shape
         column = jnp.arange(batch, dtype=jnp.int32)[None]
-        rank = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], (count, batch))
+        first_ranks = jnp.arange(count, dtype=jnp.int32)[:, None]
+        rank = jnp.broadcast_to(first_ranks, (count, batch))
         last = jnp.full((count, batch), rows - 1, jnp.int32)
 
         def step(state, ups):
             row, rank = state
             here = (rank * rows + row) * batch + column
-            through = ups.ravel().at[here].get(mode="clip").astype(jnp.int32)
-            before = ups.ravel().at[here - rows * batch].get(mode="clip").astype(jnp.int32)
-            before = jnp.where(rank > 0, before, 0)
-            row, rank = (
-                jnp.where(through > before, row - 1, row),
-                jnp.where(through > before, before, rank - before),
-            )
+            entry = lambda at: ups.ravel().at[at].get(mode="clip").astype(jnp.int32)
+            through = entry(here)
+            before = jnp.where(rank > 0, entry(here - rows * batch), 0)
+            came_from_above = through > before
+            row = jnp.where(came_from_above, row - 1, row)
+            rank = jnp.where(came_from_above, before, rank - before)
             return (row, rank), row
 
         _, crossings = lax.scan(step, (last, rank), ups, reverse=True)
@@ -121,16 +130,17 @@ class MonotonePaths(AbstractOracle):
 
     def _members(self, crossings: Int[Array, "D k b"], dtype) -> Float[Array, "b k m"]:
         row, col = np.divmod(np.arange(self.size(), dtype=np.int32), np.int32(self.cols))
-        return (crossings[row + col] == row[:, None, None]).astype(dtype).transpose(2, 1, 0)
+        on_the_path = crossings[row + col] == row[:, None, None]
+        return on_the_path.astype(dtype).transpose(2, 1, 0)
 
 
 def shift_down(lists: Float[Array, "k r b"], fill: float) -> Float[Array, "k r b"]:
-    """The lists of the cells above: row r takes those of row r - 1 of the previous anti-diagonal."""
+    """Return the lists of the cells above: row r takes those of row r - 1 of the previous anti-diagonal."""
     return jnp.concatenate([jnp.full_like(lists[:, :1], fill), lists[:, :-1]], axis=1)
 
 
 def merge_by_pairs(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tuple[Array, Array]:
-    """The K best of two descending lists, ties to `up`, and how many of the first k + 1 came from `up`.
+    """Return the K best of two descending lists, ties to `up`, and how many of the first k + 1 came from `up`.
 
         merged_k = max(up_k, left_k, max_{i + j = k - 1} min(up_i, left_j))
         ups_k = #{i <= k: up_i >= left_{k - i}}
@@ -138,26 +148,30 @@ def merge_by_pairs(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tu
     Both are elementwise; the rank of an entry in its own list follows from ups, so that no pointer is moved.
     `where` in place of `maximum`: no nan gets here, and it is one instruction in place of five.
     """
-    count = len(up)
-    merged, ups = [], []
-    for k in range(count):
+    merged = []
+    ups = []
+    for k in range(len(up)):
         value = larger(up[k], left[k])
         for i in range(k):
             value = larger(value, smaller(up[i], left[k - 1 - i]))
+        from_up = sum((up[i] >= left[k - i]).astype(jnp.int8) for i in range(k + 1))
         merged.append(value)
-        ups.append(sum((up[i] >= left[k - i]).astype(jnp.int8) for i in range(k + 1)))
+        ups.append(from_up)
     return jnp.stack(merged), jnp.stack(ups)
 
 
 def merge_by_loop(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tuple[Array, Array]:
-    """The same two arrays by a loop over i that treats all k at once, with left_j = inf for j < 0."""
+    """Return what `merge_by_pairs` returns, by a loop over i that treats all k at once, with left_j = inf for j < 0."""
     count = len(up)
     padded = jnp.concatenate([jnp.full_like(left, jnp.inf), left])
 
     def compare(i, state):
         merged, ups = state
-        merged = larger(merged, smaller(up[i][None], lax.dynamic_slice_in_dim(padded, count - 1 - i, count)))
-        return merged, ups + (up[i][None] >= lax.dynamic_slice_in_dim(padded, count - i, count)).astype(jnp.int32)
+        before = lax.dynamic_slice_in_dim(padded, count - 1 - i, count)  # left_{k - 1 - i}
+        beside = lax.dynamic_slice_in_dim(padded, count - i, count)  # left_{k - i}
+        merged = larger(merged, smaller(up[i][None], before))
+        wins = up[i][None] >= beside
+        return merged, ups + wins.astype(jnp.int32)
 
     return lax.fori_loop(0, count, compare, (left, jnp.zeros(left.shape, jnp.int32)))
 
