@@ -29,14 +29,15 @@ def check_readable(path: Path) -> None:
         raise UserError(f"{path}: there is no such file.") from error
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise UserError(f"{path} cannot be read ({reason(error)}).") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise UserError(f"{path} is {KINDS.get(stat.S_IFMT(found.st_mode), 'no file')}; name an ordinary file.")
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        raise UserError(f"{path} is {KINDS.get(kind, 'no file')}; name an ordinary file.")
     if not found.st_size:
         raise UserError(f"{path} is empty.")
 
 
 def is_open_pipe(path: Path) -> bool:
-    """Whether a command's output is read there: `command | proxlin ... /dev/stdin`, or `proxlin ... <(command)`."""
+    """Return whether a command writes there: `command | proxlin ... /dev/stdin`, or `proxlin ... <(command)`."""
     return OPEN_PIPES.fullmatch(str(path)) is not None and path.is_fifo()
 
 
@@ -61,4 +62,5 @@ def reason(error: Exception) -> str:
     """Return why a file could not be read, in a few words."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")

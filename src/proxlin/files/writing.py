@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -76,7 +77,7 @@ def check_writable(path: str | Path) -> None:
             place = Path(os.path.realpath(path))
             check_folder(place.parent, [place.name])
         elif not os.access(path, os.W_OK):  # a pipe that is opened and closed again would end its reader
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise _refusal(errno.EACCES)
 
 
 def check_folder(folder: str | Path, names: Iterable[str]) -> None:
@@ -128,7 +129,7 @@ def uninterrupted() -> Iterator[None]:
 @contextmanager
 def _prepared_folder(folder: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[], None]]:
     """Write the files into a new folder of another name; yields what gives it its own."""
-    top = folder  # the first folder that is missing, which is the one to be renamed
+    top = folder  # the first folder that is missing is the one to be renamed
     while not top.parent.exists():
         top = top.parent
     stage = _temporary(top)
@@ -138,8 +139,10 @@ def _prepared_folder(folder: Path, contents: Mapping[str, Content]) -> Iterator[
             os.makedirs((home / name).parent, exist_ok=True)
             with open(_create(home / name), "wb") as file:
                 _fill(file, content)
-        for inner in [stage, *(each for each in stage.rglob("*") if each.is_dir())]:
-            _sync(inner)
+        _sync(stage)
+        for inner in stage.rglob("*"):
+            if inner.is_dir():
+                _sync(inner)
 
         def commit() -> None:
             with _TURN:
@@ -157,11 +160,14 @@ def _prepared_files(folder: Path, contents: Mapping[str, Content]) -> Iterator[C
         for name, content in contents.items():
             with _naming(folder / name):
                 place, before = _place(folder, folder / name)
-                for missing in reversed([each for each in place.parents if not each.exists()]):
-                    passing.enter_context(_passing(missing, os.rmdir, _make_folder))  # one that is filled stays
-                temporaries[place] = _temporary(place)
+                missing = [each for each in place.parents if not each.exists()]
+                for each in reversed(missing):
+                    passing.enter_context(_passing(each, os.rmdir, _make_folder))  # one that is filled stays
+                temporary = _temporary(place)
+                temporaries[place] = temporary
                 make = _create if before is None else _create_private
-                with open(passing.enter_context(_passing(temporaries[place], os.unlink, make)), "wb") as file:
+                descriptor = passing.enter_context(_passing(temporary, os.unlink, make))
+                with open(descriptor, "wb") as file:
                     if before is not None:
                         _copy_rights(file.fileno(), before)
                     _fill(file, content)
@@ -170,16 +176,18 @@ def _prepared_files(folder: Path, contents: Mapping[str, Content]) -> Iterator[C
 
 def _rename(folder: Path, temporaries: Mapping[Path, Path]) -> None:
     """Give every temporary its name; if that fails on the way, give the old files theirs again."""
+    several = len(temporaries) > 1  # a single rename needs neither backups nor a plan
     with ExitStack() as passing:
         passing.enter_context(_alone(folder))
         backups: dict[Path, Path] = {}
-        for place in temporaries if len(temporaries) > 1 else ():  # a single rename needs none
-            if place.exists():
-                backups[place] = _temporary(place)
-                passing.enter_context(_passing(backups[place], os.unlink, lambda path, place=place: _link(place, path)))
-        if len(temporaries) > 1:
+        if several:
+            for place in filter(Path.exists, temporaries):
+                backup = _temporary(place)
+                backups[place] = backup
+                passing.enter_context(_passing(backup, os.unlink, partial(_link, place)))
             due = {str(new.relative_to(folder)): str(old.relative_to(folder)) for new, old in temporaries.items()}
-            with open(passing.enter_context(_passing(folder / PLAN, os.unlink, _create)), "wb") as file:
+            descriptor = passing.enter_context(_passing(folder / PLAN, os.unlink, _create))
+            with open(descriptor, "wb") as file:
                 _fill(file, json.dumps(due).encode())
             _sync(folder)
         passing.enter_context(_TURN)
@@ -192,7 +200,7 @@ def _rename(folder: Path, temporaries: Mapping[Path, Path]) -> None:
             for parent in {place.parent: None for place in temporaries}:
                 _sync(parent)
         except BaseException:
-            if len(temporaries) > 1:
+            if several:
                 _restore(begun, backups)
             raise
 
@@ -207,7 +215,7 @@ def _restore(places: list[Path], backups: Mapping[Path, Path]) -> None:
 
 
 def _place(folder: Path, path: Path) -> tuple[Path, os.stat_result | None]:
-    """Where a file of a folder really is, and what is there; refused if it is outside, or no file to be replaced."""
+    """Return where a file of a folder really is, and what is there; refuse what is outside or is no file to replace."""
     place = Path(os.path.realpath(path))
     if not place.is_relative_to(folder):
         raise OSError(errno.EXDEV, "this leads out of its folder")
@@ -216,19 +224,26 @@ def _place(folder: Path, path: Path) -> tuple[Path, os.stat_result | None]:
     except FileNotFoundError:
         return place, None
     if stat.S_ISLNK(before.st_mode):  # what is left of a circle of links
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        raise _refusal(errno.ELOOP)
     if stat.S_ISDIR(before.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise _refusal(errno.EISDIR)
     if not stat.S_ISREG(before.st_mode):
         raise OSError(errno.EEXIST, "this is not a regular file")
     if not os.access(place, os.W_OK):  # a rename would not ask
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise _refusal(errno.EACCES)
     return place, before
 
 
+def _refusal(code: int) -> OSError:
+    """Return the error of the operating system; Python picks its class, such as PermissionError, by the code."""
+    return OSError(code, os.strerror(code))
+
+
 def _is_special(path: Path) -> bool:
-    """Whether this can only be written to: a device, a pipe, or the name of a file that is open here."""
-    return _descriptor(path) is not None or (path.exists() and not path.is_file() and not path.is_dir())
+    """Return whether this can only be written to: a device, a pipe, or the name of a file that is open here."""
+    if _descriptor(path) is not None:
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _open_special(path: Path) -> int:
@@ -239,7 +254,7 @@ def _open_special(path: Path) -> int:
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open file that a path such as /dev/stdout stands for."""
+    """Return the number of the open file that a path such as /dev/stdout stands for."""
     step = os.path.abspath(path)
     for _ in range(MOST_LINKS):
         folder, name = os.path.split(step)
@@ -254,19 +269,24 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside the path that nobody can guess."""
+    """Return a name beside the path that nobody can guess."""
     return path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
 
 
 def _is_due(folder: Path, place: Path, temporary: Path) -> bool:
     """Return whether this is a file with a name as `_temporary(place)` gives it, both of them inside the folder."""
-    start, end = f".{place.name[:40]}.", ".part"
-    named = temporary.name.startswith(start) and temporary.name.endswith(end)
-    fits = named and temporary.parent == place.parent and len(temporary.name) == len(start) + 16 + len(end)
+    name = temporary.name
+    start = f".{place.name[:40]}."
+    end = ".part"
+    named = name.startswith(start) and name.endswith(end) and len(name) == len(start) + 16 + len(end)
+    if not named or temporary.parent != place.parent:
+        return False
     try:
-        return fits and _place(folder, place)[0] == place and _place(folder, temporary)[1] is not None
+        at, _ = _place(folder, place)
+        _, before = _place(folder, temporary)
     except OSError:
         return False
+    return at == place and before is not None
 
 
 def _create(path: Path, mode: int = 0o666) -> int:
