@@ -1,4 +1,4 @@
-"""Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE]`.
+"""Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE] [--ours]`.
 
 A benchmark is a module of suite/ or studies/ with a function `main(argv) -> int`. Each runs in a process of its own,
 so that one's JAX settings and memory do not touch the next, and leaves its rows as JSON after each of them. The suite
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,7 @@ SUITE = {
     "nist": "6. Small classical problems (NIST)",
     "growth": "7. Growth",
 }
+ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")
 PEERS = (
     *("scipy", "optax", "optimistix", "jaxopt", "pyceres", "lmfit", "cvxpy", "clarabel", "scs", "cyipopt-wheels"),
@@ -59,9 +61,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", type=Path, help=f"where the table goes (results/{RESULTS.name})")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/performance.md too")
     parser.add_argument("--from", dest="earlier", metavar="FILE", type=Path, help="the table of this JSON; run nothing")
+    parser.add_argument("--ours", action="store_true", help=f"our seconds alone, of {', '.join(ALONE)}")
     arguments = parser.parse_args(argv)
     if arguments.only is not None and arguments.only not in names():
         return _refuse(f"--only {arguments.only}: there is {', '.join(names())}.")
+    if arguments.ours and arguments.only not in (None, *ALONE):
+        return _refuse(f"--ours --only {arguments.only}: only {', '.join(ALONE)} can leave their peers out.")
+    if arguments.ours and arguments.docs:
+        return _refuse("--docs writes a table of ratios to the peers: leave --ours out.")
     if arguments.only is not None and arguments.docs:
         return _refuse("--docs writes the table of the whole suite: leave --only out.")
     if arguments.earlier is not None and not arguments.earlier.is_file():
@@ -71,7 +78,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if arguments.only is not None and arguments.only not in SUITE:
         return _run(arguments.only, ["--json", str(arguments.json.resolve())] if arguments.json else [])
-    file = arguments.json if arguments.only is not None else arguments.json or RESULTS
+    part_only = arguments.ours or arguments.only is not None
+    file = arguments.json if part_only else arguments.json or RESULTS
     if arguments.earlier is not None:
         report = _earlier(arguments.earlier)
         if report is None:
@@ -79,7 +87,10 @@ def main(argv: list[str] | None = None) -> int:
     elif file is not None and not _writable(file):
         return _refuse(f"--json {file}: this file cannot be written.")
     else:
-        report = measure(list(SUITE) if arguments.only is None else [arguments.only], file)
+        chosen = ALONE if arguments.ours else tuple(SUITE)
+        if arguments.only is not None:
+            chosen = (arguments.only,)
+        report = measure(chosen, file, ["--ours"] if arguments.ours else [])
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
@@ -88,13 +99,13 @@ def main(argv: list[str] | None = None) -> int:
     return 130 if "interrupted" in ended else 1 if "failed" in ended else 0
 
 
-def measure(chosen: list[str], file: Path | None) -> dict[str, Any]:
-    """The report of `table`, written to the file after each benchmark."""
+def measure(chosen: Sequence[str], file: Path | None, options: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the chosen benchmarks with these options: the report of `table`, written to the file after each of them."""
     began, before = time.perf_counter(), os.getloadavg()[0]
     report = _about()
     for name in chosen:
         print(f"== {SUITE[name]}", flush=True)
-        part = _part(name)
+        part = _part(name, options)
         report["benchmarks"][name] = part
         report |= {"seconds": time.perf_counter() - began, "load": [before, os.getloadavg()[0]]}
         if file is not None:
@@ -123,13 +134,13 @@ def _writable(file: Path) -> bool:
     return True
 
 
-def _part(name: str) -> dict[str, Any]:
+def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
     """One benchmark of the suite: its seconds, how it ended, and the rows it left."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         try:
-            status = "failed" if _run(name, ["--json", str(file)]) else "done"
+            status = "failed" if _run(name, ["--json", str(file), *options]) else "done"
         except KeyboardInterrupt:
             status = "interrupted"
         rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []

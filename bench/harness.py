@@ -2,7 +2,8 @@
 
 A run is a function that does the work once and returns its seconds, compilation left out, or None if it did not reach
 the wanted accuracy. `race` gives a row for each peer: the ratio (peer's seconds) / (our seconds), above 1 where ours is
-faster, as the median and the quartiles over rounds.
+faster, as the median and the quartiles over rounds. Without peers it gives one row with our seconds alone, so that two
+revisions of our code can be compared.
 """
 
 import argparse
@@ -23,6 +24,7 @@ Run = Callable[[], float | None]
 Row = dict[str, Any]
 
 ONCE, CAP = 60.0, 120.0  # seconds: a run over the first is not repeated, over the second is cut off
+ALONE = 9  # rounds of --ours, whose runs are short: enough for quartiles
 ROOT = Path(__file__).parent.parent
 
 
@@ -56,7 +58,7 @@ def race(
     """A row for each peer; a peer that is None is not installed. `compile` is the seconds our compilation took.
 
     In a round each runs once, ours first. A peer over 60 s runs once; None for the seconds means that the accuracy was
-    not reached, float("inf") that the run was cut off.
+    not reached, float("inf") that the run was cut off. Where there are no peers, the one row has our quartiles.
     """
     mine: list[float] = []
     times: dict[str, list[float | None]] = {name: [] for name, run in peers.items() if run is not None}
@@ -73,6 +75,9 @@ def race(
             times[name].append(theirs)
             if theirs is not None:
                 pairs[name].append(theirs / now)
+    if not peers:
+        spread = _quartiles(mine)
+        return [_row(case, "", mine, None, compile) | {"fast": spread["low"], "slow": spread["high"]}]
     rows = []
     for name, run in peers.items():
         note = (notes or {}).get(name, "")
@@ -148,7 +153,7 @@ def show(row: Row) -> str:
     if "unit" in row:
         unit = "" if row["unit"] == "count" else f" {row['unit']}"
         return f"{head} ours {row['ours']:g}{unit}, theirs {row['theirs']:g}{unit}{note}"
-    ours = "" if row["ours"] is None else f" ours {duration(row['ours'])}"
+    ours = "" if row["ours"] is None else f" ours {own_seconds(row)}"
     if row.get("over"):
         return f"{head}{ours}, theirs > {row['over']:g} s: > {row['ratio']:.3g} x{note}"
     if row["ratio"] is None:
@@ -157,11 +162,21 @@ def show(row: Row) -> str:
     return f"{head}{ours}, theirs {duration(row['theirs'])}: {row['ratio']:.3g} x {spread}{note}"
 
 
+def own_seconds(row: Row) -> str:
+    """Return our seconds, with their quartiles in a row without a peer."""
+    if "fast" not in row:
+        return duration(row["ours"])
+    return f"{duration(row['ours'])} ({duration(row['fast'])} to {duration(row['slow'])})"
+
+
 def duration(t: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if t >= size:
             return f"{t / size:.3g} {unit}"
     return f"{t * 1e9:.3g} ns"
+
+
+OURS = {"action": "store_true", "help": "leave the peers out: our seconds alone, median and quartiles"}
 
 
 def run_as_command(
@@ -173,15 +188,21 @@ def run_as_command(
     repeats: int = 5,
     **options: dict,
 ) -> int:
-    """The command line of a benchmark: --json FILE, --repeats N and its own options; `rows` yields what it measured."""
+    """Run a benchmark as a command with --json FILE, --repeats N and its own options; `rows` yields what it measured.
+
+    A benchmark that can leave its peers out has the option `ours` (OURS below), and reads `arguments.ours`.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m bench.suite.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there too")
-    parser.add_argument("--repeats", type=int, default=repeats, help=f"rounds ({repeats})")
+    parser.add_argument("--repeats", type=int, help=f"rounds ({repeats}; with --ours {ALONE})")
     for flag, settings in options.items():
         parser.add_argument(f"--{flag}", **settings)
     arguments = parser.parse_args(argv)
+    if arguments.repeats is None:
+        alone = "ours" in options and arguments.ours
+        arguments.repeats = ALONE if alone else repeats
     kept: list[Row] = []
     for row in rows(arguments):
         kept.append(row)

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from .harness import Row, duration
+from .harness import Row, duration, own_seconds
 
 HEAD = ("case", "peer", "ours", "theirs", "ratio (quartiles)", "compile", "note")
 YARDSTICKS = {"numba loop", "the CNN alone", "an SGD step of ours", "a plain sum"}  # no peers, as is "ours ..."
@@ -27,7 +27,8 @@ def _figures(row: Row) -> tuple[str, str, str]:
     if row.get("over"):
         return _time(row["ours"]), f"> {row['over']:g} s", f"> {row['ratio']:.3g}"
     if row["ratio"] is None:
-        return _time(row["ours"]), _time(row["theirs"]), ""
+        ours = "" if row["ours"] is None else own_seconds(row)
+        return ours, _time(row["theirs"]), ""
     spread = f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
     return _time(row["ours"]), _time(row["theirs"]), spread
 
@@ -73,7 +74,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
     rows = [row for part in report["benchmarks"].values() for row in part["rows"] if _is_peer(row["peer"])]
     measured = [row for row in rows if row.get("ratio") is not None]
     behind = [f"{row['case']} / {row['peer']} ({row['ratio']:.2g})" for row in measured if row["ratio"] < 1]
-    lines = [f"as fast or faster in {len(measured) - len(behind)} of {len(measured)} comparisons with a peer"]
+    ahead = len(measured) - len(behind)
+    lines = [f"as fast or faster in {ahead} of {len(measured)} comparisons with a peer"] if rows else []
     lines += [f"behind: {'; '.join(behind)}"] if behind else []
     missing = sorted({row["peer"] for row in rows if row.get("note") == "not installed"})
     lines += [f"not installed: {', '.join(missing)}"] if missing else []
@@ -84,7 +86,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
 
 
 def _is_peer(name: str) -> bool:
-    return name not in YARDSTICKS and not name.startswith("ours")
+    """Tell a peer from a yardstick, from ours in another way, and from a row without a peer."""
+    return name != "" and name not in YARDSTICKS and not name.startswith("ours")
 
 
 def between_markers(page: str, table: str) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import optimize
 
 import proxlin as px
-from bench.harness import CAP, Row, apart, count, judged, race, run_as_command, seconds
+from bench.harness import CAP, OURS, Row, apart, count, judged, race, run_as_command, seconds
 from proxlin.data.classification import load
 from proxlin.data.equations import equations
 
@@ -132,12 +132,12 @@ def twin(yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool
 # ------------------------------------------------------------------------------------------------ stochastic steps
 
 
-def stochastic(repeats: int) -> list[Row]:
+def stochastic(repeats: int, alone: bool) -> list[Row]:
     """In a process of its own: XLA reads the number of threads once."""
-    return apart("bench.suite.equations:steps_in_one_thread", repeats, cap=400, env={"NPROC": "1"})
+    return apart("bench.suite.equations:steps_in_one_thread", repeats, alone, cap=400, env={"NPROC": "1"})
 
 
-def steps_in_one_thread(repeats: int) -> list[Row]:
+def steps_in_one_thread(repeats: int, alone: bool) -> list[Row]:
     jax.config.update("jax_enable_x64", True)
     data = load("ijcnn1", say=print)
     problem = equations(data.x, data.y)
@@ -152,9 +152,11 @@ def steps_in_one_thread(repeats: int) -> list[Row]:
         "twin, apg": lambda: seconds(lambda: twin(yx, w, steps, apg)),
         "twin, tuned": lambda: seconds(lambda: twin(yx, w, steps, exact, True)),
     }
-    rows = race(
-        f"gauss_newton, {steps} steps, {data.source}", lambda: ours(steps).history["seconds"][-1], peers, repeats, first
-    )
+    case = f"gauss_newton, {steps} steps, {data.source}"
+    run = lambda: ours(steps).history["seconds"][-1]
+    if alone:
+        return race(case, run, {}, repeats, first)
+    rows = race(case, run, peers, repeats, first)
     at = float(problem.value(jnp.asarray(twin(yx, w, steps, exact))))
     kept = "kept" if rows[0]["ours"] < 1.5 else "MISSED"
     rows[0]["note"] = f"F {ours(steps).value:.6f}, theirs {at:.6f}; ours < 1.5 s {kept}"
@@ -164,7 +166,7 @@ def steps_in_one_thread(repeats: int) -> list[Row]:
 # --------------------------------------------------------------------------------------------- the whole full batch
 
 
-def least(repeats: int) -> Iterator[Row]:
+def least(repeats: int, alone: bool) -> Iterator[Row]:
     """Time to the least value; a peer's objective and Jacobian are those of the tuned twin."""
     data = load("ijcnn1", say=print)
     problem = equations(data.x, data.y)
@@ -210,6 +212,8 @@ def least(repeats: int) -> Iterator[Row]:
         "scipy L-BFGS-B": until(bfgs, "fun", options=never),
         "scipy least_squares": until(squares, "cost", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5_000),
     }
+    if alone:
+        peers = {}
     for name, solver, rounds in (("lbfgs", px.lbfgs(), repeats), ("prox_linear", px.prox_linear(), min(repeats, 2))):
         first = seconds(partial(ours, solver, solver.epoch(problem)))
         yield from race(f"{name} to F <= {goal:.6f}, {data.source}", partial(ours, solver), peers, rounds, first)
@@ -239,7 +243,7 @@ def by_hand(w: jax.Array, yx: jax.Array) -> jax.Array:
     return w - jnp.clip(v, -1, 1) @ J / KAPPA
 
 
-def full_batch(repeats: int) -> list[Row]:
+def full_batch(repeats: int, alone: bool) -> list[Row]:
     data = load("covtype", say=print)
     problem = equations(data.x, data.y)
     w = px.minimize(problem, jnp.ones(data.x.shape[1]), px.prox_linear(KAPPA), steps=5).w  # all bounds are free there
@@ -251,6 +255,8 @@ def full_batch(repeats: int) -> list[Row]:
     total(yx)
     print(f"the step by hand and ours differ by {float(jnp.max(jnp.abs(ours().w - step(w, yx)))):.1e}")
     peers = {"JAX by hand": lambda: seconds(lambda: step(w, yx)), "a plain sum": lambda: seconds(lambda: total(yx))}
+    if alone:
+        peers = {}
     rows = race(f"prox_linear, one step, {data.source}", lambda: ours().history["seconds"][-1], peers, repeats, first)
     return judged(rows, {"JAX by hand": 1 / 1.3, "a plain sum": 1 / 10})
 
@@ -274,7 +280,7 @@ print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) /
 """
 
 
-def memory(repeats: int) -> list[Row]:
+def memory(repeats: int, alone: bool) -> list[Row]:
     load("covtype", say=lambda text: None)  # parsed and in the cache: the run measured reads that
     found = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, env=os.environ)
     peak, limit = float(found.stdout), 1.5
@@ -290,11 +296,11 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     jax.config.update("jax_enable_x64", True)
     for name, part in PARTS.items():
         if arguments.only in (None, name):
-            yield from part(arguments.repeats)
+            yield from part(arguments.repeats, arguments.ours)
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_as_command("equations", __doc__, rows, argv, only={"choices": tuple(PARTS)})
+    return run_as_command("equations", __doc__, rows, argv, ours=OURS, only={"choices": tuple(PARTS)})
 
 
 if __name__ == "__main__":

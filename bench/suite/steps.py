@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 import proxlin as px
-from bench.harness import Row, Run, installed, judged, missing, race, run_as_command, seconds
+from bench.harness import OURS, Row, Run, installed, judged, missing, race, run_as_command, seconds
 from proxlin.networks import MLP
 from proxlin.solvers.svrg import svrg_epoch
 
@@ -204,7 +204,7 @@ def torch_walks(kind: str, case: str, *data: Any) -> tuple[dict[str, Walk | None
     return {"torch eager": eager, "torch compiled": fast}, []
 
 
-def rows_of(width: int, repeats: int) -> Iterator[Row]:
+def rows_of(width: int, repeats: int, alone: bool) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(N, 128)), jnp.float32)
     y = jnp.asarray(rng.normal(size=(N, 10)), jnp.float32)
@@ -226,7 +226,16 @@ def rows_of(width: int, repeats: int) -> Iterator[Row]:
         both = (race(case, ours, runs, repeats, compile) for runs in (scans, loops))  # no scan right after torch
         return judged([row for rows in both for row in rows], targets)
 
-    verbs, hand = compiled(with_verbs, w, problem, indices), compiled(by_hand, *data)
+    verbs = compiled(with_verbs, w, problem, indices)
+    inner = compiled(pli, w, problem, indices)
+    if alone:
+        runs = {"SGD, verbs": (verbs, timer(verbs)), "SGD, minimize": (minimize, minimize)}
+        for what, (once, run) in (runs | {"PLI inner step": (inner, timer(inner))}).items():
+            first = seconds(once)
+            yield from race(f"{what}, width {width}", run, {}, repeats, first)
+        return
+
+    hand = compiled(by_hand, *data)
     case, first = f"SGD, verbs, width {width}", seconds(verbs)
     yield from compare(case, timer(verbs), first, with_verbs, {HAND: hand}, {}, {HAND: 1 / 1.1})
 
@@ -238,23 +247,22 @@ def rows_of(width: int, repeats: int) -> Iterator[Row]:
     )
     yield from failed
 
-    ours = compiled(pli, w, problem, indices)
-    case, first = f"PLI inner step, width {width}", seconds(ours)
+    case, first = f"PLI inner step, width {width}", seconds(inner)
     torch, failed = torch_walks("pli", case, *short)
     fast = {HAND: compiled(pli_by_hand, *data), "optax, scan": compiled(pli_optax_scan, *data)}
-    yield from compare(case, timer(ours), first, pli, fast, {"optax, loop": pli_optax_loop(*short)} | torch, {})
+    yield from compare(case, timer(inner), first, pli, fast, {"optax, loop": pli_optax_loop(*short)} | torch, {})
     yield from failed
     sgd = "an SGD step of ours"
-    yield from judged(race(case, timer(ours), {sgd: minimize}, repeats, first), {sgd: 1 / 3})
+    yield from judged(race(case, timer(inner), {sgd: minimize}, repeats, first), {sgd: 1 / 3})
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     for width in (64, 512):
-        yield from rows_of(width, arguments.repeats)
+        yield from rows_of(width, arguments.repeats, arguments.ours)
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_as_command("steps", __doc__, rows, argv, repeats=7)
+    return run_as_command("steps", __doc__, rows, argv, repeats=7, ours=OURS)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ so that the cap of 120 s is real.
 
     python -m bench.suite.subproblem                              as in the suite: all rows, all peers
     python -m bench.suite.subproblem --rows 7 --peers cvxpy       these alone
+    python -m bench.suite.subproblem --ours                       no peers: our seconds, to compare revisions
 """
 
 import argparse
@@ -27,6 +28,7 @@ for _name, _value in OURS.items():
 
 import numpy as np  # noqa: E402
 
+from bench import harness  # noqa: E402
 from bench.harness import CAP, Row, apart, installed, judged, race, run_as_command, seconds  # noqa: E402
 
 ROWS = (
@@ -229,6 +231,9 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     print(f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}")
     for row in range(1, len(ROWS) + 1) if arguments.rows is None else map(int, arguments.rows.split(",")):
         contest = Contest(row)
+        if arguments.ours:
+            yield from contest.against((), arguments.repeats)
+            continue
         if arguments.peers in ("direct", "all"):
             yield from contest.against(DIRECT, arguments.repeats)
         if arguments.peers in ("cvxpy", "all"):
@@ -239,6 +244,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     options = {
+        "ours": harness.OURS,
         "rows": {"help": "such as 2,3 (all, as in the suite)"},
         "peers": {"choices": ["direct", "cvxpy", "all"], "default": "all"},
         "warm": {"action": "store_true", "help": "also time a warm start from the solution for 1.1 kappa"},

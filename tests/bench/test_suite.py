@@ -31,6 +31,12 @@ def test_a_race_pairs_the_times_of_a_round():
     assert (row["low"], row["ratio"], row["high"]) == (2.5, 3.0, 3.5)  # of 2, 4 and 3
 
 
+def test_a_race_without_peers_has_our_quartiles():
+    (row,) = harness.race("case", fake(1.0, 2.0, 4.0), {}, 3, compile=0.5)
+    assert (row["peer"], row["fast"], row["ours"], row["slow"], row["compile"]) == ("", 1.5, 2.0, 3.0, 0.5)
+    assert "ours 2 s (1.5 s to 3 s)" in harness.show(row) and "2 s (1.5 s to 3 s)" in table.cells(row)
+
+
 def test_slow_cut_off_inexact_and_missing_peers_are_all_named():
     slow, cut, inexact = fake(61.0), fake(float("inf")), fake(None)
     peers = {"slow": slow, "cut": cut, "inexact": inexact, "absent": None}
@@ -134,6 +140,7 @@ def test_wrong_use(tmp_path, capsys):
     assert suite.main(["--only", "nope"]) == 2
     assert capsys.readouterr().err.startswith("bench: --only nope: there is robust, ")
     assert suite.main(["--only", "steps", "--docs"]) == 2
+    assert suite.main(["--ours", "--docs"]) == suite.main(["--ours", "--only", "nist"]) == 2
     assert suite.main(["--from", "no-such-file"]) == 2
     for number, text in enumerate(("{", "[]", "{}", '{"benchmarks": 3}')):
         (tmp_path / f"{number}.json").write_text(text)
