@@ -14,11 +14,12 @@ HALF  := $(VENV)/.half-made
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup test lint type docs bench slow reproduce lock clean
+.PHONY: help setup quick test lint type docs bench slow reproduce lock clean
 
 help:
 	@echo "make reproduce   run the paper's experiments (quick profile) and write $(OUT)report.html"
 	@echo "make test        lint, types, tests and docstring examples"
+	@echo "make quick       lint, types and the tests of the rooms that changed, in about a minute"
 	@echo "make setup lint type docs bench slow lock clean: the parts"
 
 setup: $(SETUP)
@@ -50,6 +51,10 @@ test: $(SETUP)
 	done; \
 	$(RUN) pytest || status=1; \
 	exit $$status
+
+# The loop while you write: tests/support/quick.py chooses the tests by `git diff --name-only`.
+quick: $(SETUP)
+	@$(VENV)/bin/python tests/support/quick.py
 
 lint: $(SETUP)
 	$(RUN) ruff check .

@@ -7,6 +7,7 @@ hide the others: arrows to the ground floor, on which every room stands, and arr
 """
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -365,6 +366,18 @@ def _broken(text: str, width: float) -> list[str]:
     return lines
 
 
+def main(arguments: list[str]) -> int:
+    """Draw the picture anew; with --check, say whether that would change it."""
+    name = PICTURE.relative_to(HERE.parent)
+    drawn = picture()
+    if arguments == ["--check"]:
+        current = PICTURE.read_text(encoding="utf-8") == drawn
+        print(f"{name} shows the imports." if current else f"{name} is out of date: run python docs/draw_rooms.py.")
+        return int(not current)
+    PICTURE.write_text(drawn, encoding="utf-8")
+    print(f"{name} is drawn anew.")
+    return 0
+
+
 if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
-    print(f"{PICTURE.relative_to(HERE.parent)} is drawn anew.")
+    sys.exit(main(sys.argv[1:]))
