@@ -112,6 +112,10 @@ class AbstractSupport(AbstractProximable):
     def radius(self, k: int) -> Scalar:
         """max_{v in V} |v|: the Lipschitz constant of f."""
 
+    def value(self, u: Vector) -> Float[Array, ""]:
+        """Return <u, argmax(u)>; a function whose formula rounds less writes its own."""
+        return jnp.sum(u * self.argmax(u))
+
     def subgradient(self, u: Vector) -> Float[Array, " k"]:
         return self.argmax(u)
 
