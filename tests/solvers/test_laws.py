@@ -10,7 +10,7 @@ import proxlin as px
 from counting import Counter
 from proxlin.networks import MLP
 from proxlin.run.loop import Limits, advance
-from proxlin.solvers import lbfgs as quasi_newton
+from proxlin.solvers.lbfgs import _direction
 from proxlin.types import parameters
 from zoo import PROBLEMS, SOLVERS, normal, vector
 
@@ -374,7 +374,7 @@ def test_as_optax_is_the_same_step():
         zeros = jax.tree.map(jnp.zeros_like, w)
         updates, state = jax.jit(transform.update)(zeros, state, w, batch=batch)
         new = optax.apply_updates(w, updates)
-        expected, _ = eqx.filter_jit(solver.model.minimize)(problem[:5], w, jnp.asarray(0.1))
+        expected, _, _ = eqx.filter_jit(solver.model.minimize)(problem[:5], w, jnp.asarray(0.1), None, None)
         for x, y in zip(leaves(new), leaves(expected), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-9)
         assert int(state) == 1
@@ -398,7 +398,7 @@ def test_lbfgs_takes_the_steps_of_a_dense_inverse_and_ends_them_at_weak_wolfe_po
     solver = px.lbfgs(0.1, memory=3)
     state, step = solver.init(problem, w), jax.jit(lambda state: solver.step(problem, state, None)[0])
     for t in range(8):  # the places of the oldest pairs are taken again from the fourth step on
-        direction, before = quasi_newton._direction(state), state.at
+        direction, before = _direction(state), state.at
         order = [(state.stored - 1 - i) % 3 for i in reversed(range(min(int(state.stored), 3)))]
         dense = np.eye(before.w.size)
         if order:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# The metadata that would hold a date, for each kind of file.
+UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+
 
 @dataclass(frozen=True)
 class Point:
@@ -30,7 +33,7 @@ class Drawing:
 
 
 def figure_files(figure: "Figure") -> dict[str, bytes]:
-    """A Matplotlib figure as SVG, PNG and PDF, the same bytes for the same figure (no dates, no random ids).
+    """Return a figure as SVG, PNG and PDF, the same bytes for the same figure (no dates, no random ids).
 
     In the SVG the background of the panel `figure.axes[i]` has the id panel-i.
     """
@@ -38,10 +41,9 @@ def figure_files(figure: "Figure") -> dict[str, bytes]:
 
     for number, axes in enumerate(figure.axes):
         axes.patch.set_gid(f"panel-{number}")
-    undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
     contents = {}
     with matplotlib.rc_context({"svg.hashsalt": "proxlin"}):
-        for kind, metadata in undated.items():
+        for kind, metadata in UNDATED.items():
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches="tight", dpi=200)
             contents[kind] = buffer.getvalue()
@@ -54,12 +56,13 @@ def stamp(figure: "Figure", text: str) -> None:
 
 
 def placed(figure: "Figure", points: Sequence[Point]) -> list[tuple[int, float, float, str]]:
-    """The points that can be seen, as (panel, x, y, text), x and y in 0..1 across the panel: no layout moves them."""
+    """Return the points that can be seen as (panel, x, y, text), x and y in 0..1 of the panel: no layout moves them."""
     seen = []
     for point in points:
         axes = figure.axes[point.panel]
         axes.viewLim  # noqa: B018 - brings the limits up to date
-        x, y = axes.transAxes.inverted().transform(axes.transData.transform((point.x, point.y)))
-        if 0 <= x <= 1 and 0 <= y <= 1:  # not so for nan and inf
+        on_screen = axes.transData.transform((point.x, point.y))
+        x, y = axes.transAxes.inverted().transform(on_screen)
+        if 0 <= x <= 1 and 0 <= y <= 1:  # which nan and inf are not
             seen.append((point.panel, round(float(x), 4), round(float(y), 4), point.text))
     return seen

@@ -21,11 +21,12 @@ NUMBER = re.compile(r"[+-][\d.][\w\s.,;:%+-]*")  # with words after it, but noth
 
 
 def render(template: str, **values: object) -> str:
-    """A page of the folder templates, the same text for the same values; any text in them is escaped.
+    """Return a page of the folder templates, the same text for the same values; any text in them is escaped.
 
     Of scripts, a browser runs only the one that has this hash: nothing in the values can be one.
     """
-    jinja2, Markup = require("jinja2", "experiments"), require("markupsafe", "experiments").Markup
+    jinja2 = require("jinja2", "experiments")
+    Markup = require("markupsafe", "experiments").Markup
     folder = files("proxlin").joinpath("plots/templates")
     text = lambda name: folder.joinpath(name).read_text(encoding="utf-8")
     environment = jinja2.Environment(
@@ -35,25 +36,31 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    picture = lambda svg, prefix: Markup(inline(base64.b64decode(svg).decode(), prefix))
+    picture = lambda svg, prefix: Markup(inline(svg.decode(), prefix))
     environment.filters |= {"cell": cell, "groups": groups, "inline": picture}
-    script, style = text("report.js"), text("report.css")
-    script_hash = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    frame = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": script_hash}
-    return environment.get_template(template).render(**frame, **values)
+    script = text("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    return environment.get_template(template).render(
+        version=__version__,
+        style=Markup(text("report.css")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest.decode()}",
+        **values,
+    )
 
 
 def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
-    """The figures of a record as (group, its drawings by name): those of one group are one switch on the page."""
+    """Return the figures of a record as (group, its drawings by name); the page has one switch for a group."""
+    unknown = {"group": "", "label": "", "points": []}  # of a figure that an older version stored
     found: dict[str, dict[str, dict]] = {}
     for name in record["figures"]:
-        drawing = record.get("drawings", {}).get(name, {"group": "", "label": "", "points": []})  # of older results
+        drawing = record.get("drawings", {}).get(name, unknown)
         found.setdefault(drawing["group"] or name, {})[name] = drawing
     return list(found.items())
 
 
 def csv_bytes(table: Table) -> bytes:
-    """A table as CSV, the same bytes for the same rows: numbers in their shortest exact form, Unix line ends.
+    """Return a table as CSV, the same bytes for the same rows: numbers in their shortest exact form, Unix line ends.
 
     A text that a spreadsheet would compute is written with an apostrophe before it.
     """
@@ -67,7 +74,7 @@ def csv_bytes(table: Table) -> bytes:
 
 
 def formula(text: str) -> bool:
-    """Whether a spreadsheet that opens a CSV file would take this cell for a formula; numbers are none.
+    """Tell whether a spreadsheet that opens a CSV file would take this cell for a formula; numbers are none.
 
     >>> formula("=1+1"), formula("-1.5 %"), formula("-x"), formula("-1+cmd|' /c calc'!A0"), formula("x=1")
     (True, False, True, True, False)
@@ -77,13 +84,17 @@ def formula(text: str) -> bool:
 
 def _as_text(value: object) -> object:
     """Return a cell with an apostrophe before what would be a formula: tables may come from others."""
-    return f"'{value}" if isinstance(value, str) and formula(value) else value
+    if isinstance(value, str) and formula(value):
+        return f"'{value}"
+    return value
 
 
 def cell(value: object) -> str:
-    """A table's cell on the page: a float with six significant digits, a list by commas, anything else as it is."""
+    """Return a cell as the page shows it: a float with six significant digits, a list by commas."""
     if value is None:
         return ""
     if isinstance(value, list | tuple):
         return ", ".join(map(cell, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)

@@ -7,36 +7,35 @@ from matplotlib.figure import Figure
 
 from .style import WIDTH, styled
 
+FEW = 6  # levels of reward, of which each has a tick of its own
+
 
 @styled
 def draw_map(
     pixels: np.ndarray, rewards: np.ndarray, label: np.ndarray, learned: np.ndarray, predicted: np.ndarray
 ) -> Figure:
-    """The map and its best path, the true rewards, and the learned rewards with the predicted path."""
+    """Draw the map and its best path, the true rewards, and the learned rewards with the predicted path."""
     figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    rows, cols = rewards.shape
-    left.imshow(pixels, extent=(-0.5, cols - 0.5, rows - 0.5, -0.5), interpolation="nearest")
+    rows, columns = rewards.shape
+    left.imshow(pixels, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), interpolation="nearest")
     _draw_path(left, label)
     left.set_title("a map and one of its best paths")
     levels = np.unique(rewards)
-    panels = (
-        (middle, rewards, None, "true rewards (hidden)", levels if len(levels) <= 6 else None),
-        (right, learned, predicted, "learned rewards, predicted path", None),
-    )
-    for ax, values, path, title, ticks in panels:
-        image = ax.imshow(values, cmap="cividis")
-        if path is not None:
-            _draw_path(ax, path)
-        ax.set_title(title)
-        figure.colorbar(image, ax=ax, shrink=0.85, ticks=ticks)
+    ticks = levels if len(levels) <= FEW else None
+    figure.colorbar(middle.imshow(rewards, cmap="cividis"), ax=middle, shrink=0.85, ticks=ticks)
+    middle.set_title("true rewards (hidden)")
+    image = right.imshow(learned, cmap="cividis")
+    _draw_path(right, predicted)
+    right.set_title("learned rewards, predicted path")
+    figure.colorbar(image, ax=right, shrink=0.85)
     for ax in (left, middle, right):
         ax.set(xticks=[], yticks=[])
     return figure
 
 
 def _draw_path(ax: Any, path: np.ndarray) -> None:
-    """A monotone path as a white line through its cells, in the order of row + column, with a dark rim."""
+    """Draw a monotone path as a white line through its cells, in the order of row + column, with a dark rim."""
     cells = sorted(zip(*np.nonzero(path), strict=True), key=sum)
     y, x = zip(*cells, strict=True)
     ax.plot(x, y, color="black", linewidth=3.2, alpha=0.7, solid_capstyle="round")

@@ -11,23 +11,47 @@ from typing import Any
 
 from matplotlib import rc_context
 
-BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-YELLOW, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
-GREY, LIGHT, PALE = "#555555", "#999999", "#CFCFCF"
+BLUE = "#0072B2"
+ORANGE = "#D55E00"
+GREEN = "#009E73"
+PINK = "#CC79A7"
+YELLOW = "#E69F00"
+SKY = "#56B4E9"
+BLACK = "#000000"
+GREY = "#555555"
+LIGHT = "#999999"
+PALE = "#CFCFCF"
 
 LINES = (
-    *((BLUE, "-"), (ORANGE, "-"), (GREEN, "--"), (PINK, "--")),
-    *((YELLOW, "-."), (SKY, "-."), (BLACK, ":"), (LIGHT, ":")),
-    *((BLUE, ":"), (ORANGE, ":")),
+    (BLUE, "-"),
+    (ORANGE, "-"),
+    (GREEN, "--"),
+    (PINK, "--"),
+    (YELLOW, "-."),
+    (SKY, "-."),
+    (BLACK, ":"),
+    (LIGHT, ":"),
+    (BLUE, ":"),
+    (ORANGE, ":"),
 )
 MARKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"))
 
 WIDTH = 6.75  # inches: both columns of a page of ICML; half of it, a panel, is one column
 SMALL = 7  # points
 
-_LOOK: dict[Any, Any] = (
-    {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "figure.titlesize": 8, "lines.linewidth": 1.2}
-    | {"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL, "axes.linewidth": 0.6}
-    | {"legend.framealpha": 0.9, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.edgecolor": "0.8"}
-)
+_LOOK: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "figure.titlesize": 8,
+    "legend.edgecolor": "0.8",
+    "legend.fontsize": SMALL,
+    "legend.framealpha": 0.9,
+    "lines.linewidth": 1.2,
+    "xtick.labelsize": SMALL,
+    "xtick.major.width": 0.6,
+    "ytick.labelsize": SMALL,
+    "ytick.major.width": 0.6,
+}
 styled = rc_context(_LOOK)

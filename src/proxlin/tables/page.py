@@ -1,6 +1,5 @@
 """What a fit leaves in its folder: the model, its metrics and settings as tables, figures, and the page."""
 
-import base64
 import dataclasses
 import json
 from pathlib import Path
@@ -43,7 +42,7 @@ def write(out: Path, source: str, report: Report) -> Path:
         metrics=[_short(row) for row in report.metrics],
         path=report.path,
         notes=report.notes,
-        picture={"svg": base64.b64encode(pictures["svg"]).decode(), "points": placed(figure, points)},
+        picture={"svg": pictures["svg"], "points": placed(figure, points)},
         left=max(0, len(model.asked.targets) - PANELS),
         shown=shown,
         why_none=why_none,
