@@ -87,11 +87,11 @@ def problems_of(cell: Cell, seed: int) -> tuple[Any, Any, Any, Any]:
     import jax
     import jax.numpy as jnp
 
-    from proxlin.experiments import students
+    from proxlin.experiments import regression_task
 
     if cell.family == "regression":
-        arena = students.Arena(cell.width, cell.n, cell.snr, cell.activation, "laplace")
-        train, validation, test, _ = students.problems_of(arena, seed, VALIDATION, TEST)
+        arena = regression_task.Arena(cell.width, cell.n, cell.snr, cell.activation, "laplace")
+        train, validation, test, _ = regression_task.problems_of(arena, seed, VALIDATION, TEST)
         return train, validation, test, arena.student().init(jax.random.key(seed), jnp.float32)
     return _small(cell, seed) if cell.family == "small" else _interpolation(cell, seed)
 

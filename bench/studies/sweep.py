@@ -63,7 +63,7 @@ def case_row(repeats: int) -> dict:
     import jax.numpy as jnp
     import numpy as np
 
-    from proxlin.experiments.students import Arena, problems_of, solver_of, train
+    from proxlin.experiments.regression_task import Arena, problems_of, solver_of, train
     from proxlin.run.loop import Limits, advance
 
     arena = Arena(512, 1000, 1e5, "elu", "laplace")
@@ -102,7 +102,7 @@ CHILD = """
 import os, time
 os.environ.update({"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1", "JAX_ENABLE_X64": "1"})
 from bench.studies.sweep import CASE
-from proxlin.experiments.students import train
+from proxlin.experiments.regression_task import train
 train(CASE)  # compiles
 start = time.perf_counter()
 train(CASE)

@@ -63,7 +63,7 @@ def crf(words: Words, test: Words, penalty: float) -> tuple[float, float]:
 
 
 def crf_errors(asked: Sequence[dict]) -> list[tuple[float, float]]:
-    from proxlin.experiments.readers import HELD, asked_parts
+    from proxlin.experiments.words_task import HELD, asked_parts
 
     words = asked_parts(asked[0])[0]
     held = round(HELD * len(words))
@@ -73,7 +73,7 @@ def crf_errors(asked: Sequence[dict]) -> list[tuple[float, float]]:
 
 
 def our_errors(asked: Sequence[dict], settings: int) -> list[tuple[float, float]]:
-    from proxlin.experiments.readers import GRIDS, refit, train
+    from proxlin.experiments.words_task import GRIDS, refit, train
 
     evaluate = lambda trials: [train({**asked[0], **trial.setting})["validation_loss"] for trial in trials]
     (best,) = tune_grids([Grid(GRIDS[METHOD], settings)], evaluate, min, seeds=[1])

@@ -7,19 +7,10 @@ import pytest
 from proxlin import L1, LossOfMean, SquaredL2
 from proxlin.data import classification
 from proxlin.errors import UserError
-from proxlin.experiments import bias
+from proxlin.experiments import equations_bias as bias
 from proxlin.experiments.engine.config import parse, shipped
-from proxlin.experiments.equations import (
-    GRIDS,
-    Config,
-    entries_of,
-    origins_of,
-    plan,
-    problems_of,
-    solver_of,
-    train,
-    verdicts,
-)
+from proxlin.experiments.equations import STUDY, Config, entries_of, origins_of, verdicts
+from proxlin.experiments.equations_task import GRIDS, problems_of, solver_of, train
 
 SETTINGS = {"gd": {"step": 1.0}, "sgd": {"step": 1.0, "decay": 0.5, "batch": 64}, "pl": {"kappa": 1.0}}
 
@@ -58,12 +49,12 @@ def test_the_parts_do_not_meet_and_follow_from_the_seed():
 
 def test_every_method_has_a_solver_and_the_same_budget():
     config = parse(Config, shipped("fig5")["paper"])
-    entries = entries_of(config, origins_of(shipped("fig5")["paper"]))
+    entries = entries_of(config, origins_of(config))
     assert {entry.grid.budget for entry in entries} == {config.settings}
     for method, axes in GRIDS.items():
         setting = {name: axis.value(axis.bracket[0]) for name, axis in axes.items()}
         assert solver_of(method, setting, 1000, 10.0).name()
-    assert plan(shipped("fig5")["quick"], 0).cases > 50
+    assert STUDY.plan(shipped("fig5")["quick"], 0).cases > 50
 
 
 def test_verdicts_follow_their_rules():

@@ -13,7 +13,7 @@ from proxlin.cli.main import main
 from proxlin.data import cache, classification, sequences
 from proxlin.data.origin import generated
 from proxlin.errors import UserError
-from proxlin.experiments import MODULES, equations, experiments
+from proxlin.experiments import MODULES, equations, equations_task, experiments
 from proxlin.experiments.engine.base import CAVEATS, Case, Experiment, Result, Verdict
 from proxlin.experiments.engine.report import page
 from proxlin.experiments.engine.reproduce import Request, reproduce
@@ -106,7 +106,9 @@ def test_a_stand_in_judges_no_claim_in_any_output(nothing, capsys, monkeypatch):
 
     assert any("kept from an earlier run" in text for text in run(out, "paper"))
     monkeypatch.setenv("PROXLIN_DATA", str(nothing / "data"))
-    with pytest.raises(UserError, match="holds fig5 with another set of data than covtype, ijcnn1; take another --out"):
+    with pytest.raises(
+        UserError, match="holds fig5 with another set of data than covtype, ijcnn1; take another folder"
+    ):
         run(out, "paper")
 
 
@@ -151,7 +153,7 @@ def test_a_worker_with_other_data_refuses_the_case(nothing):
     settings = dict(study.plan(study.config("quick"), 0).first[0].settings)
     assert settings["content"] == "synthetic"
     with pytest.raises(UserError, match="ijcnn1 was 0123 when the sweep was begun, but here it is synthetic"):
-        equations.train({**settings, "content": "0123"})
+        equations_task.train({**settings, "content": "0123"})
     with pytest.raises(UserError, match="the words asked for have the SHA-256 0123, but here PROXLIN_DATA has no"):
         sequences.words_of("0123")
 

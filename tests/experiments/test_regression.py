@@ -10,8 +10,8 @@ import pytest
 from proxlin.data.regression import Teacher
 from proxlin.experiments.engine.base import Case, Context
 from proxlin.experiments.engine.config import parse
-from proxlin.experiments.regression import Config, plan, run
-from proxlin.experiments.students import GRIDS, solver_of, train
+from proxlin.experiments.regression import STUDY, Config
+from proxlin.experiments.regression_task import GRIDS, solver_of, train
 from proxlin.experiments.tuning import compare
 
 TINY = {
@@ -91,7 +91,7 @@ def test_the_whole_study_on_a_tiny_config():
         asked.extend(cases)
         return here(cases)
 
-    result = run(Context("quick", TINY, 0, "", lambda text: None, sweep))
+    result = STUDY.run(Context("quick", TINY, 0, "", lambda text: None, sweep))
     cells = result.tables["cells"]
     assert [(row["snr"], row["n"]) for row in cells] == [(1e1, 16), (1e5, 16)]
     for row in cells:
@@ -106,12 +106,12 @@ def test_the_whole_study_on_a_tiny_config():
     assert [row["variant"] for row in result.tables["sensitivity"]] == ["as configured", "averaged"]
     assert {verdict.claim for verdict in result.verdicts} == {"C4", "C5"}
     assert [(point.x, point.y) for point in result.figures["cells"].points] == [(0, 0), (0, 1)]
-    planned = plan(TINY, 0)
+    planned = STUDY.plan(TINY, 0)
     assert planned.cases == len({tuple(sorted(case.settings.items())) for case in asked}) and planned.work > 0
 
 
 def test_a_diverged_setting_is_a_result():
-    entry = next(case for case in plan(TINY, 0).first if case.settings["method"] == "sgd")
+    entry = next(case for case in STUDY.plan(TINY, 0).first if case.settings["method"] == "sgd")
     found = train({**entry.settings, "step": 1e12})
     assert found["diverged"] and math.isfinite(found["validation_loss"]) and found["best_at"] == 0.0
 

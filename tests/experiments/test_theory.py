@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from proxlin.errors import UserError
-from proxlin.experiments import noise, theory, theory_paths
-from proxlin.experiments.coverage import coverage, verdict_window
+from proxlin.experiments import proposition1, proposition1_task, proposition2
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
-from proxlin.experiments.sine import Path
+from proxlin.experiments.proposition2_coverage import coverage, verdict_window
+from proxlin.experiments.sine_maps import Path
 from proxlin.plots.pages import csv_bytes
 
 ONE = {"n": 5, "k": 2, "outers": ["l2"], "starts": 1, "distance": [2.0, 6.0], "steps": 300}
@@ -32,7 +32,7 @@ def context(config):
 
 
 def test_proposition_1():
-    result = theory.run(context(ONE))
+    result = proposition1.STUDY.run(context(ONE))
     rows = result.tables["paths"]
     assert [row["constants"] for row in rows] == ["exact"] * 4 + ["local"] * 2
     assert all(row["bounds broken"] == row["n^1.5 rate broken after R"] == 0 for row in rows)
@@ -45,13 +45,13 @@ def test_proposition_1():
 def test_a_broken_bound_is_seen():
     """The rule of the verdict, on a path that does not decrease."""
     path = Path([1.0, 1.0, 0.9], [0.0, 0.0])
-    run = theory_paths.Run("sine, A across B", "l2", theory_paths.SMALL, 0, "exact", 4, 2, 1.0, 1.0, path)
+    run = proposition1_task.Run("sine, A across B", "l2", proposition1_task.SMALL, 0, "exact", 4, 2, 1.0, 1.0, path)
     assert run.row()["bounds broken"] == 1
-    assert theory._verdict([run.row()]).verdict == "not reproduced"
+    assert proposition1.verdict_bounds([run.row()]).verdict == "not reproduced"
 
 
 def test_proposition_2_gives_the_same_bytes():
-    results = [noise.run(context(TWO)) for _ in range(2)]
+    results = [proposition2.STUDY.run(context(TWO)) for _ in range(2)]
     for name, table in results[0].tables.items():
         assert csv_bytes(table) == csv_bytes(results[1].tables[name]) and table
     assert len(results[0].tables["transition"]) == 6
@@ -69,19 +69,22 @@ def test_a_window_that_is_too_narrow_is_seen():
 def test_the_rule_of_a_part(kind):
     part = {"problem": "p", "n": 1, "k": 1, "R": "measured", "window": "paper", "part": kind, "as stated": 0, "runs": 0}
     for low, high, verdict in ((0.95, 1.0, "reproduced"), (0.2, 0.8, "not reproduced"), (0.5, 1.0, "undecided")):
-        assert noise._verdict_part({**part, "low": low, "high": high}, 0.1).verdict == verdict
+        assert proposition2.verdict_part({**part, "low": low, "high": high}, 0.1).verdict == verdict
 
 
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_the_shipped_configs_are_complete(profile):
-    for module, name in ((theory, "prop1"), (noise, "prop2")):
-        plan = module.plan(shipped(name)[profile], 0)
+    for module, name in ((proposition1, "prop1"), (proposition2, "prop2")):
+        plan = module.STUDY.plan(shipped(name)[profile], 0)
         assert plan.cases == len(plan.first) > 0 and plan.work > 0
-    for schema, wrong in ((theory.Config, {**ONE, "outers": ["l7"]}), (noise.Config, {**TWO, "sine": [[5]]})):
+    for schema, wrong in (
+        (proposition1.Config, {**ONE, "outers": ["l7"]}),
+        (proposition2.Config, {**TWO, "sine": [[5]]}),
+    ):
         with pytest.raises(UserError):
             parse(schema, wrong)
 
 
 def test_no_phase_is_said():
     with pytest.raises(UserError, match="no run reached its quadratic phase in 1 steps"):
-        noise.run(context({**TWO, "steps": 1}))
+        proposition2.STUDY.run(context({**TWO, "steps": 1}))

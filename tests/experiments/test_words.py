@@ -9,8 +9,9 @@ from proxlin.data import sequences as s
 from proxlin.errors import UserError
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
-from proxlin.experiments.readers import GRIDS, parts_of, refit, solver_of
-from proxlin.experiments.words import Config, case_of, labels_of, plan, run
+from proxlin.experiments.tasks import structured_solver
+from proxlin.experiments.words import STUDY, Config, Label, case_of, labels_of
+from proxlin.experiments.words_task import GRIDS, parts_of, refit
 
 TINY = {"directions": ["one", "nine"], "passes": [4.0, 4.0], "methods": ["pli"], "words": 20, "test": 30, "width": 4}
 TINY |= {"top": 2, "settings": 3, "finalists": 1, "folds": 2}
@@ -51,7 +52,9 @@ def test_training_and_test_words_are_of_other_folds():
 def test_a_case_reads_better_than_chance():
     config = parse(Config, TINY)
     setting = {"step": 1e-2, "ridge": 1.0, "stop": 4.0}
-    found = refit(case_of(("one", "chain", "sgd-averaged"), config, s.words_origin(), setting, 0, "refit").settings)
+    found = refit(
+        case_of(Label("one", "chain", "sgd-averaged"), config, s.words_origin(), setting, 0, "refit").settings
+    )
     assert found["letters"] == found["curve_letters"][-1] < 0.75 < found["curve_letters"][0]
     assert found["words"] >= found["letters"] and found["curve_passes"][-1] == 4
 
@@ -68,7 +71,7 @@ def made_up(cases):
 
 
 def test_the_study():
-    result = run(Context("quick", TINY, 0, "", print, made_up, [s.words_origin()]))
+    result = STUDY.run(Context("quick", TINY, 0, "", print, made_up, [s.words_origin()]))
     assert len(result.tables["errors"]) == 7 and len(result.tables["differences"]) == 5
     assert any("synthetic words" in note for note in result.notes)
     titles = [axes.get_title() for axes in result.figures["curves-passes"].figure.axes]
@@ -82,9 +85,9 @@ def test_the_study():
 def test_every_method_has_a_solver_and_profiles_are_planned():
     for method, axes in GRIDS.items():
         setting = {name: axis.value(axis.bracket[0]) for name, axis in axes.items()}
-        assert solver_of(method, setting, 1000, 10.0).name()
+        assert structured_solver(method, setting, 10_000.0).name()
     assert len(labels_of(parse(Config, shipped("words")["paper"]))) == 12
-    assert plan(shipped("words")["quick"], 0).cases == 5 * (4 + 2)
+    assert STUDY.plan(shipped("words")["quick"], 0).cases == 5 * (4 + 2)
 
 
 def test_wrong_configs_are_refused():

@@ -8,7 +8,7 @@ import pytest
 
 import proxlin as px
 from proxlin import theory
-from proxlin.experiments.sine import aligned, orthogonal
+from proxlin.experiments.sine_maps import aligned, orthogonal
 from proxlin.networks import MLP
 
 N, K = 3, 2

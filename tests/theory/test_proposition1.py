@@ -7,8 +7,8 @@ import pytest
 
 import proxlin as px
 from proxlin import theory
-from proxlin.experiments.sine import aligned, as_printed, attained, exact_path, near, orthogonal
-from proxlin.experiments.theory_paths import local_path
+from proxlin.experiments.proposition1_task import local_path
+from proxlin.experiments.sine_maps import aligned, as_printed, attained, exact_path, near, orthogonal
 from proxlin.networks import MLP
 
 N, K = 5, 2

@@ -8,7 +8,7 @@ import pytest
 
 import proxlin as px
 from proxlin import theory
-from proxlin.experiments.sine import exact_path, near, orthogonal
+from proxlin.experiments.sine_maps import exact_path, near, orthogonal
 
 CELLS = [(1, 16, 0.1), (1, 64, 0.01), (10, 32, 0.1), (10, 128, 0.5), (100, 64, 0.05)]
 SMALL = [(1, 1, 0.1), (1, 10, 0.05), (20, 2, 0.2), (100, 10, 0.1)]

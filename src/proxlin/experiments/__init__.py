@@ -1,7 +1,8 @@
 """The experiments of the paper, each of which registers itself when its module is imported.
 
-A module of your own joins them through the environment: `PROXLIN_EXPERIMENTS=my_module proxlin reproduce all`, where
-`my_module` is importable (several are separated by commas) and calls `proxlin.experiments.base.register`.
+A study is a file, NAME.py; what its workers run is in NAME_task.py. A module of your own joins them through the
+environment: `PROXLIN_EXPERIMENTS=my_module proxlin reproduce all`, where `my_module` is importable (several are
+separated by commas) and calls `proxlin.experiments.engine.base.register`.
 """
 
 from collections.abc import Iterable
@@ -13,16 +14,17 @@ from .engine.base import Experiment, registered
 # The experiments by the module that registers them, imported on demand. A new one is a module and a line here.
 MODULES: dict[str, tuple[str, ...]] = {
     "equations": ("fig5",),
-    "illustration": ("fig1",),
+    "figure1": ("fig1",),
     "planning": ("fig3", "fig4"),
+    "proposition1": ("prop1",),
+    "proposition2": ("prop2",),
     "regression": ("fig2",),
-    "theory": ("prop1", "prop2"),
     "words": ("words",),
 }
 
 
 def experiments(more: Iterable[str] = (), wanted: Iterable[str] = ()) -> dict[str, Experiment]:
-    """Experiments by name: those that the modules in `more` register, and the package's own.
+    """Return the experiments by name: those that the modules in `more` register, and the package's own.
 
     If all of `wanted` are found among some of them, the other modules are not imported.
     """
@@ -33,12 +35,18 @@ def experiments(more: Iterable[str] = (), wanted: Iterable[str] = ()) -> dict[st
             raise UserError(
                 f"PROXLIN_EXPERIMENTS: {module} cannot be imported ({error}); its folder has to be on PYTHONPATH."
             ) from error
-    homes = {name: module for module, names in MODULES.items() for name in names}
-    missing = set(wanted) - registered().keys()
-    known = bool(set(wanted)) and missing <= homes.keys()
-    for module in {homes[name] for name in missing} if known else MODULES:
+    for module in _homes(set(wanted)):
         try:
             import_module(f"{__name__}.{module}")
         except ModuleNotFoundError as error:
             raise UserError(f"{error.name} is not installed: pip install 'proxlin[experiments]'.") from error
     return registered()
+
+
+def _homes(wanted: set[str]) -> Iterable[str]:
+    """Return the modules to import for these experiments; all of them if one is unknown, or if none is named."""
+    missing = wanted - registered().keys()
+    homes = {name: module for module, names in MODULES.items() for name in names}
+    if not wanted or not missing <= homes.keys():
+        return MODULES
+    return {homes[name] for name in missing}

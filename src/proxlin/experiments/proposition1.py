@@ -5,29 +5,29 @@
 kappa = L l / sqrt n makes R = (sharpness sigma_min)^2 / (L l n^{3/2}); kappa = L l makes it n^2 in place of n^{3/2}.
 """
 
-import dataclasses
 import math
-from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
+from itertools import product
 
 from ..data.origin import generated
 from ..plots.pages import Row
 from ..theory import binomial_interval
-from . import noise, theory_paths
-from .engine.base import Case, Context, Experiment, Plan, Result, Verdict, register
-from .engine.config import parse, shipped
-from .sine import Path
-from .theory_figures import draw_phases
-from .theory_paths import MAPS, OUTERS, Run
+from .engine.base import Case, Context, Plan, Result, Verdict, judged
+from .engine.study import demand_known, plan_of, study
+from .proposition1_task import MAPS, OUTERS, Run
+from .proposition_figures import draw_phases
+from .sine_maps import Path
 
+TASKS = "proxlin.experiments.proposition1_task"
 ROUND_OFF = 1e-15  # of a gap, which is a sum of numbers of the size of F
 LABEL = ("problem", "f", "kappa", "start")
 SINGULAR = (*LABEL, "t", "dense", "matrix-free", "relative error", "nk", "Lanczos steps")
 PRINTED = ("n", "kappa", "radius printed", "F", "F_next printed", "F_next", "F_next / F", "1 - 1/sqrt n", "gap")
 ATTAINED = ("n", "F / R", "F", "F_next", "bound", "F_next / bound")
+DATA = generated("random maps and networks", "drawn by the seed: sine maps of known constants, and networks")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Config:
     """What a profile sets; configs/prop1.toml says what each setting is."""
 
@@ -43,68 +43,74 @@ class Config:
 
     def __post_init__(self):
         for name in self.outers:
-            if name not in OUTERS:
-                raise ValueError(f"there is no outer function {name}; take some of {', '.join(OUTERS)}.")
+            demand_known("an outer function", name, OUTERS)
         if len(self.distance) != 2 or len(self.network) != 4:
             raise ValueError("distance is the least and the most, network is n, k, inputs and width.")
 
 
 def ordered(row: Row, columns: tuple[str, ...]) -> Row:
-    """A row that comes from the store, which sorts its columns."""
+    """Return a row that comes from the store, which sorts its columns, with the columns in this order."""
     return {name: row[name] for name in columns}
 
 
 def cases(config: Config, seed: int) -> list[Case]:
-    """The paths from each start, with both kappa, and the two examples."""
+    """Return the paths from each start, with both kappa, and then the two examples."""
 
     def case(task: str, work: float, group: str, **settings: object) -> Case:
-        return Case(f"{theory_paths.__name__}:{task}", {"seed": seed, **settings}, work, group)
+        return Case(f"{TASKS}:{task}", {"seed": seed, **settings}, work, group)
 
-    n, k, distance = config.n, config.k, list(config.distance)
-    sine = [
-        case("sine_paths", n * k / 100, outer, map=name, outer=outer, start=start, n=n, k=k, distance=distance,
-             steps=config.steps)
-        for name in MAPS for outer in config.outers for start in range(config.starts)
-    ]  # fmt: skip
-    network = [
-        case("network_paths", n * k / 10, "network", network=list(config.network), start=start, steps=config.steps)
-        for start in range(config.network_starts)
-    ]
-    printed, equal = case("as_printed_step", 1.0, "l2", n=n, k=k), case("attained_steps", 1.0, "one", n=config.attained)
-    return [*sine, *network, printed, equal]
-
-
-def plan(config: Mapping[str, object], seed: int) -> Plan:
-    found = cases(parse(Config, config), seed)
-    return Plan(found, len(found), sum(case.work for case in found) + 5.0 * len({case.group for case in found}))
+    size = config.n * config.k
+    shape = {"n": config.n, "k": config.k}
+    sine = {**shape, "distance": list(config.distance), "steps": config.steps}
+    network = {"network": list(config.network), "steps": config.steps}
+    found = []
+    for name, outer, start in product(MAPS, config.outers, range(config.starts)):
+        found.append(case("sine_paths", size / 100, outer, map=name, outer=outer, start=start, **sine))
+    for start in range(config.network_starts):
+        found.append(case("network_paths", size / 10, "network", start=start, **network))
+    found.append(case("as_printed_step", 1.0, "l2", **shape))
+    found.append(case("attained_steps", 1.0, "one", n=config.attained))
+    return found
 
 
-def run(context: Context) -> Result:
-    config = parse(Config, context.config)
+def plan(config: Config, seed: int) -> Plan:
+    """Say what will run."""
+    return plan_of(cases(config, seed))
+
+
+def run(config: Config, context: Context) -> Result:
+    """Check the bounds on every step of every path."""
     *paths, printed, equal = context.sweep(cases(config, context.seed))
-    runs = [Run(**{**each, "path": Path(**each["path"])}) for found in paths for each in found["runs"]]
-    singular = [ordered(row, SINGULAR) for found in paths for row in found.get("singular", ())]
+    runs = []
+    singular = []
+    for found in paths:
+        runs += [Run(**{**each, "path": Path(**each["path"])}) for each in found["runs"]]
+        singular += [ordered(row, SINGULAR) for row in found.get("singular", ())]
     rows = [each.row() for each in runs]
-    tables = {
-        "paths": rows,
-        "steps": [row for each in runs for row in each.steps()],
-        "singular": singular,
-        "as-printed": [ordered(printed, PRINTED)],
-        "attained": [ordered(row, ATTAINED) for row in equal["steps"]],
-    }
-    figures = {"phases": draw_phases(rows, tables["steps"], tables["attained"])}
-    notes = _notes(rows, singular, tables["attained"])
-    return Result(tables, figures, [_verdict(rows), _verdict_as_printed(printed)], notes)
+    steps = [row for each in runs for row in each.steps()]
+    attained = [ordered(row, ATTAINED) for row in equal["steps"]]
+    return Result(
+        tables={
+            "paths": rows,
+            "steps": steps,
+            "singular": singular,
+            "as-printed": [ordered(printed, PRINTED)],
+            "attained": attained,
+        },
+        figures={"phases": draw_phases(rows, steps, attained)},
+        verdicts=[verdict_bounds(rows), verdict_as_printed(printed)],
+        notes=_notes(rows, singular, attained),
+    )
 
 
-def _verdict(rows: list[Row]) -> Verdict:
-    """The verdict on the bounds, each with the constant of its own kappa."""
+def verdict_bounds(rows: list[Row]) -> Verdict:
+    """Return the verdict on the bounds, each with the constant of its own kappa."""
     broken = sum(int(row["bounds broken"] or 0) > 0 for row in rows)
     low, high = binomial_interval(broken, len(rows))
     steps = sum(int(row["steps"] or 0) for row in rows)
     return Verdict(
         "C2",
-        "not reproduced" if broken else "reproduced",
+        judged(broken == 0, broken > 0),
         f"with the constant of its own kappa (n^1.5 for L l / sqrt n, n^2 for L l): {broken} of {len(rows)} paths, "
         f"{steps} steps in all, break a bound",
         f"95 % Clopper-Pearson for the share of paths [{low:.3g}, {high:.3g}]",
@@ -112,8 +118,8 @@ def _verdict(rows: list[Row]) -> Verdict:
     )
 
 
-def _verdict_as_printed(row: Row) -> Verdict:
-    """As printed, kappa = L l goes with the radius of n^1.5. One certified step above its bound refutes that.
+def verdict_as_printed(row: Row) -> Verdict:
+    """Return the verdict on kappa = L l with the radius of n^1.5, as printed: one step above its bound refutes it.
 
     The step is within sqrt(2 gap / kappa) of the exact one, and F is |J| l / sqrt n-Lipschitz with |J|^2 <= 2.
     """
@@ -121,7 +127,7 @@ def _verdict_as_printed(row: Row) -> Verdict:
     error = 2 * math.sqrt((gap + ROUND_OFF) / (kappa * n)) / F
     return Verdict(
         "C2",
-        "not reproduced" if share - error > 0.5 else "undecided",
+        judged(False, share - error > 0.5),
         f"as printed (kappa = L l with the radius of n^1.5), on one map with n = {row['n']}: F_next / F = {share:.6f} "
         "at the radius, where at most 0.5 is promised",
         f"certified [{share - error:.6f}, {share + error:.6f}]",
@@ -129,44 +135,27 @@ def _verdict_as_printed(row: Row) -> Verdict:
     )
 
 
-def _notes(rows: list[Row], singular: list[Row], equal: list[Row]) -> list[str]:
-    gains = [float(row["least gain / (R/2)"] or 0) for row in rows if row["least gain / (R/2)"] is not None]
-    shares = [float(row["most F_next / (F^2/2R)"] or 0) for row in rows if row["most F_next / (F^2/2R)"] is not None]
-    error = max(abs(float(row["relative error"] or 0)) for row in singular)
+def _notes(rows: list[Row], singular: list[Row], attained: list[Row]) -> list[str]:
+    gains = _numbers(rows, "least gain / (R/2)")
+    shares = _numbers(rows, "most F_next / (F^2/2R)")
+    error = max(map(abs, _numbers(singular, "relative error")))
+    off = max(abs(share - 1) for share in _numbers(attained, "F_next / bound"))
     return [
         "A bound is broken when F_next exceeds it by more than the certified gap of the subproblem and 1e-13.",
         f"Least gain before the radius: {min(gains):.3g} times R/2. Most F_next after it: {max(shares):.3g} times "
         "F^2/2R.",
-        "The bounds cannot be better: on the map of the table attained they are equalities, to "
-        f"{max(abs(float(row['F_next / bound'] or 0) - 1) for row in equal):.1g}.",
+        f"The bounds cannot be better: on the map of the table attained they are equalities, to {off:.1g}.",
         "The sine maps have exact constants. Those of the network are local: L is the largest second derivative along "
         "the segments between iterates, sigma_min the least singular value of the stacked Jacobian at the iterates.",
         f"The matrix-free least singular value differs from the dense one by at most {error:.1g} of it.",
     ]
 
 
-DATA = generated("random maps and networks", "drawn by the seed: sine maps of known constants, and networks")
-register(
-    Experiment(
-        "prop1",
-        "Proposition 1: decrease, then quadratic convergence",
-        ("C2",),
-        run,
-        shipped("prop1"),
-        plan,
-        partial(parse, Config),
-        lambda config: (DATA,),
-    )
-)
-register(
-    Experiment(
-        "prop2",
-        "Proposition 2: the noise window",
-        ("C3",),
-        noise.run,
-        shipped("prop2"),
-        noise.plan,
-        partial(parse, noise.Config),
-        lambda config: (DATA,),
-    )
+def _numbers(rows: list[Row], name: str) -> list[float]:
+    """Return the numbers of a column that are there."""
+    return [float(row[name] or 0) for row in rows if row[name] is not None]
+
+
+STUDY = study(
+    "prop1", "Proposition 1: decrease, then quadratic convergence", Config, run, plan, (DATA,), claims=("C2",)
 )

@@ -3,8 +3,8 @@
 kappa = L l / sqrt n   and   kappa = L l,   from the same start
 """
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -20,16 +20,17 @@ from ..problem import MeanOfLosses
 from ..theory import least_singular, least_singular_matrix_free, next_gap, quadratic_radius, segment_smoothness
 from ..theory.proposition1 import FLOOR
 from ..types import Params
-from .sine import Path, aligned, as_printed, attained, exact_path, near, orthogonal
+from .sine_maps import Path, aligned, as_printed, attained, exact_path, near, orthogonal
 
 OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.7)}
 MAPS = {"sine, A across B": orthogonal, "sine, A along B": aligned}
 NETWORK = "tanh network"
-SMALL, LARGE = "L l / sqrt n", "L l"
+SMALL = "L l / sqrt n"
+LARGE = "L l"
 RULES = {SMALL: 0.5, LARGE: 0.0}  # kappa = L l / n^power
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Run:
     """One path of exact prox-linear with the constants that Proposition 1 asks for; `known`: exact or local."""
 
@@ -45,83 +46,110 @@ class Run:
     path: Path
 
     def label(self) -> Row:
+        """Return the columns that tell paths apart."""
         return {"problem": self.name, "f": self.outer, "kappa": self.rule, "start": self.start}
 
     def plain(self) -> dict:
-        """What a worker sends back."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**fields, "path": {"values": self.path.values.tolist(), "gaps": self.path.gaps.tolist()}}
+        """Return what a worker sends back."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found["path"] = {"values": self.path.values.tolist(), "gaps": self.path.gaps.tolist()}
+        return found
 
     def radius(self, rule: str) -> float:
+        """Return the radius of the quadratic phase for the kappa of a rule."""
         f = OUTERS[self.outer]
-        l, sharpness = float(f.lipschitz(self.k)), f.sharpness(self.k)
+        l = float(f.lipschitz(self.k))
         kappa = self.smoothness * l / self.n ** RULES[rule]
-        return quadratic_radius(self.n, self.smoothness, l, sharpness, self.least_singular, kappa)
+        return quadratic_radius(self.n, self.smoothness, l, f.sharpness(self.k), self.least_singular, kappa)
 
     def bounds(self) -> np.ndarray:
-        """Proposition 1's bound on F_{t+1}."""
-        return np.asarray([next_gap(value, self.radius(self.rule)) for value in self.path.values[:-1]])
+        """Return Proposition 1's bound on each F_{t+1}."""
+        radius = self.radius(self.rule)
+        return np.asarray([next_gap(value, radius) for value in self.path.values[:-1]])
 
     def breaks(self, bounds: np.ndarray) -> np.ndarray:
-        """Where F_{t+1} is above a bound by more than the certified gap of the subproblem and round-off."""
+        """Tell where F_{t+1} is above a bound by more than the certified gap of the subproblem and round-off."""
         return self.path.values[1:] > bounds + self.path.gaps + FLOOR
 
     def row(self) -> Row:
-        F, R, bounds = self.path.values, self.radius(self.rule), self.bounds()
-        before = F[:-1] >= R
-        gains = (F[:-1] - F[1:])[before] / (R / 2)
-        seen = ~before & (bounds > 10 * FLOOR)  # a ratio of numbers, not of round-off
-        shares = F[1:][seen] / bounds[seen]
-        sharper = F[:-1] ** 2 / (2 * self.radius(SMALL))  # within R(kappa) it holds for each kappa: docs/theory.md
+        """Return the path in one row: its constants, the two phases, and how many bounds it breaks."""
+        before = self.path.values[:-1]
+        after = self.path.values[1:]
+        R = self.radius(self.rule)
+        bounds = self.bounds()
+        outside = before >= R
+        gains = (before - after)[outside] / (R / 2)
+        seen = ~outside & (bounds > 10 * FLOOR)  # where a ratio is one of numbers, not of round-off
+        shares = after[seen] / bounds[seen]
+        sharper = before**2 / (2 * self.radius(SMALL))  # within R(kappa) it holds for each kappa: docs/theory.md
         return {
             **self.label(),
             "constants": self.known,
             "L": self.smoothness,
             "sigma_min": self.least_singular,
             "R": R,
-            "F_0": F[0],
-            "F_last": F[-1],
-            "steps": len(F) - 1,
-            "steps before R": int(before.sum()),
+            "F_0": self.path.values[0],
+            "F_last": self.path.values[-1],
+            "steps": len(after),
+            "steps before R": int(outside.sum()),
             "least gain / (R/2)": float(gains.min()) if len(gains) else None,
             "most F_next / (F^2/2R)": float(shares.max()) if len(shares) else None,
             "bounds broken": int(self.breaks(bounds).sum()),
-            "n^1.5 rate broken after R": int(self.breaks(sharper)[~before].sum()),
+            "n^1.5 rate broken after R": int(self.breaks(sharper)[~outside].sum()),
         }
 
     def steps(self) -> list[Row]:
-        F, bounds = self.path.values, self.bounds()
-        phases = np.where(self.radius(self.rule) <= F, "decrease", "quadratic")
-        columns = {"phase": phases[:-1], "F": F[:-1], "F_next": F[1:], "bound": bounds, "gap": self.path.gaps}
+        """Return a row for each step."""
+        before = self.path.values[:-1]
+        columns = {
+            "t": np.arange(len(before)),
+            "phase": np.where(before >= self.radius(self.rule), "decrease", "quadratic"),
+            "F": before,
+            "F_next": self.path.values[1:],
+            "bound": self.bounds(),
+            "gap": self.path.gaps,
+        }
         rows = zip(*(each.tolist() for each in columns.values()), strict=True)
-        return [{**self.label(), "t": t, **dict(zip(columns, row, strict=True))} for t, row in enumerate(rows)]
+        return [{**self.label(), **dict(zip(columns, row, strict=True))} for row in rows]
 
 
 def sine_paths(settings: Mapping[str, Any]) -> dict:
-    """Exact prox-linear with both kappa on a sine map, from one start."""
-    at, outer, n, k = list(MAPS).index(settings["map"]), settings["outer"], settings["n"], settings["k"]
-    known = MAPS[settings["map"]](n, k, np.random.default_rng([settings["seed"], at]))
-    rng = np.random.default_rng([settings["seed"], at, list(OUTERS).index(outer), settings["start"]])
+    """Return the paths of exact prox-linear with both kappa on a sine map, from one start."""
+    name = settings["map"]
+    outer = OUTERS[settings["outer"]]
+    n = settings["n"]
+    k = settings["k"]
+    # The map is the same for every start and outer function; the start is not.
+    seed = [settings["seed"], list(MAPS).index(name)]
+    known = MAPS[name](n, k, np.random.default_rng(seed))
+    rng = np.random.default_rng([*seed, list(OUTERS).index(settings["outer"]), settings["start"]])
     wbar = rng.normal(size=known.A.shape[-1])
-    w = near(wbar, float(np.exp(rng.uniform(*np.log(settings["distance"])))), rng)
-    problem = known.problem(known.target(wbar), OUTERS[outer])
+    distance = float(np.exp(rng.uniform(*np.log(settings["distance"]))))
+    w = near(wbar, distance, rng)
+    problem = known.problem(known.target(wbar), outer)
     runs = []
     for rule, power in RULES.items():
-        kappa = known.smoothness * float(OUTERS[outer].lipschitz(k)) / n**power
+        kappa = known.smoothness * float(outer.lipschitz(k)) / n**power
         path = exact_path(problem, w, kappa, settings["steps"])
-        label = (settings["map"], outer, rule, settings["start"])
+        label = (name, settings["outer"], rule, settings["start"])
         runs.append(Run(*label, "exact", n, k, known.smoothness, known.least_singular, path).plain())
     return {"runs": runs}
 
 
 def network_paths(settings: Mapping[str, Any]) -> dict:
-    """The same on a wide tanh network that can fit its targets; its least singular values, dense and matrix-free."""
+    """Return the paths on a wide tanh network that can fit its targets, with both kappa, from one start.
+
+    `singular` has the least singular values at the ends of each path, dense and matrix-free.
+    """
     n, k, inputs, width = settings["network"]
     rng = np.random.default_rng(settings["seed"])
     predict = MLP((inputs, width, k))
-    data = rng.normal(size=(n, inputs)), rng.normal(size=(n, k))
-    problem, runs, rows = MeanOfLosses(residual(predict), OUTERS["l2"], data), [], []
+    x = rng.normal(size=(n, inputs))
+    y = rng.normal(size=(n, k))
+    problem = MeanOfLosses(residual(predict), OUTERS["l2"], (x, y))
     w = predict.init(jax.random.fold_in(jax.random.key(settings["seed"]), settings["start"]))
+    runs = []
+    rows = []
     for rule, power in RULES.items():
         path, smoothness = local_path(problem, w, power, settings["steps"])
         values = [least_singular(problem, each) for each in path.iterates]
@@ -135,7 +163,7 @@ def network_paths(settings: Mapping[str, Any]) -> dict:
 
 
 def local_path(problem: MeanOfLosses, w: Params, power: float, steps: int) -> tuple[Path, float]:
-    """A path with kappa = L / n^power (l = 1) whose own segments are no rougher than L: L grows until that is so."""
+    """Return a path with kappa = L / n^power (l = 1) and its L, which grows until no segment of it is rougher."""
     value, v = problem.value_and_subgradient(w)
     polyak = optax.tree.add_scale(w, -value / optax.tree.vdot(v, v), v)
     smoothness = segment_smoothness(problem, w, polyak)
@@ -149,7 +177,7 @@ def local_path(problem: MeanOfLosses, w: Params, power: float, steps: int) -> tu
 
 
 def as_printed_step(settings: Mapping[str, Any]) -> dict:
-    """One step with kappa = L l from F = (sharpness sigma_min)^2 / (L l n^{3/2}), the radius printed beside it."""
+    """Return one step with kappa = L l from F = (sharpness sigma_min)^2 / (L l n^{3/2}), the radius printed with it."""
     n = settings["n"]
     known, w, y = as_printed(n, settings["k"], np.random.default_rng(settings["seed"]))
     path = exact_path(known.problem(y, OUTERS["l2"]), jnp.asarray(w), known.smoothness, 1)
@@ -169,13 +197,14 @@ def as_printed_step(settings: Mapping[str, Any]) -> dict:
 
 
 def attained_steps(settings: Mapping[str, Any]) -> dict:
-    """The steps for which Proposition 1 with kappa = L l / sqrt n is an equality, in both phases."""
-    n, rows = settings["n"], []
+    """Return the steps for which Proposition 1 with kappa = L l / sqrt n is an equality, in both phases."""
+    n = settings["n"]
     radius = quadratic_radius(n, 1.0, 1.0, 1.0, 1.0)
+    rows = []
     for times in (5.0, 0.5):
-        F, F_next = exact_path(*attained(n, times * radius), n**-0.5, 1).values.tolist()
+        problem, w = attained(n, times * radius)
+        F, F_next = exact_path(problem, w, n**-0.5, 1).values.tolist()
         bound = next_gap(F, radius)
-        rows.append(
-            {"n": n, "F / R": times, "F": F, "F_next": F_next, "bound": bound, "F_next / bound": F_next / bound}
-        )
+        ends = {"F": F, "F_next": F_next, "bound": bound, "F_next / bound": F_next / bound}
+        rows.append({"n": n, "F / R": times, **ends})
     return {"steps": rows}

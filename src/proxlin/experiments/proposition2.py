@@ -5,27 +5,30 @@
 (a) sigma above the window: F(w_j) < F(wbar).   (b) sigma below it: F(w_j) > F(wbar), says the paper.
 """
 
-import dataclasses
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from ..errors import UserError
 from ..plots.pages import Row
 from ..theory import binomial_interval, chi_mean
-from . import noise_trials
-from .coverage import WINDOWS, coverage, factors, margins, verdict_window
-from .engine.base import Case, Context, Plan, Result, Verdict
-from .engine.config import parse
-from .noise_trials import NETWORK, RADII, SINE, Trial
-from .theory_figures import draw_transition, draw_windows
+from .engine.base import Case, Context, Plan, Result, Verdict, judged
+from .engine.study import plan_of, study
+from .proposition1 import DATA
+from .proposition2_coverage import WINDOWS, coverage, factors, margins, verdict_window
+from .proposition2_task import NETWORK, RADII, SINE, Trial
+from .proposition_figures import draw_transition, draw_windows
 
+TASK = "proxlin.experiments.proposition2_task:sweep"
 NEAR = 4.0  # part (b) is judged at sigma within this factor below the window: it is stated for each, hardest there
 QUANTILES = (0.1, 0.5, 0.9)
 
+Window = tuple[float, float]  # its ends, in units of sigma E chi_k / R
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclass(frozen=True)
 class Config:
     """What a profile sets; configs/prop2.toml says what each setting is."""
 
@@ -48,106 +51,131 @@ class Config:
 
 
 def cases(config: Config, seed: int) -> list[Case]:
-    """One for each problem and seed: every noise and every sigma."""
-    task, shared = f"{noise_trials.__name__}:sweep", {"multiples": list(config.multiples), "steps": config.steps}
+    """Return a case for each problem and seed, with every noise and every sigma."""
+    shared = {"multiples": list(config.multiples), "steps": config.steps}
     shapes = [(SINE, *pair) for pair in config.sine] + [(NETWORK, *pair) for pair in config.network]
     found = []
-    for problem, n, k in shapes:
-        for each in range(config.seeds):
-            settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
-            found.append(Case(task, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"))
+    for (problem, n, k), each in product(shapes, range(config.seeds)):
+        settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
+        found.append(Case(TASK, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"))
     return found
 
 
-def plan(config: Mapping[str, object], seed: int) -> Plan:
-    found = cases(parse(Config, config), seed)
-    return Plan(found, len(found), sum(case.work for case in found) + 5.0 * len({case.group for case in found}))
+def plan(config: Config, seed: int) -> Plan:
+    """Say what will run."""
+    return plan_of(cases(config, seed))
 
 
-def run(context: Context) -> Result:
-    config = parse(Config, context.config)
+def run(config: Config, context: Context) -> Result:
+    """Draw the noise, run prox-linear on noisy data, and compare both with the windows."""
     cells = coverage(config.ns, config.ks, config.deltas, config.draws, np.random.default_rng([context.seed, 0]))
     context.say(f"coverage: {len(cells)} cells (noise, n, k, delta).")
     found = context.sweep(cases(config, context.seed))
-    trials, lost = (
-        [Trial(**each) for case in found for each in case["trials"]],
-        sum(not case["trials"] for case in found),
-    )
+    trials = [Trial(**each) for case in found for each in case["trials"]]
     if not any("measured" in each.phases for each in trials):
         raise UserError(f"no run reached its quadratic phase in {config.steps} steps; raise the setting steps.")
-    parts, where, examples = _parts(trials, config.delta), _where(trials), _examples(trials)
-    tables = {
-        "coverage": cells,
-        "transition": [each.row() for each in trials],
-        "parts": parts,
-        "where": where,
-        "examples": examples,
-    }
-    figures = {
-        "transition": draw_transition(tables["transition"], examples, _spans(trials, config.delta)),
-        "windows": draw_windows([row for row in cells if row["delta"] == config.delta]),
-    }
-    judged = [part for part in parts if _judged(part, parts)]
-    verdicts = [verdict_window(cells), *(_verdict_part(part, config.delta) for part in judged)]
-    warnings = [f"{lost} cases had no quadratic phase without noise, and were left out."] if lost else []
-    return Result(tables, figures, verdicts, _notes(cells, trials), warnings)
+    transition = [each.row() for each in trials]
+    parts = _parts(trials, config.delta)
+    examples = _examples(trials)
+    warnings = []
+    lost = sum(not case["trials"] for case in found)
+    if lost:
+        warnings.append(f"{lost} cases had no quadratic phase without noise, and were left out.")
+    return Result(
+        tables={
+            "coverage": cells,
+            "transition": transition,
+            "parts": parts,
+            "where": _where(trials),
+            "examples": examples,
+        },
+        figures={
+            "transition": draw_transition(transition, examples, _spans(trials, config.delta)),
+            "windows": draw_windows([row for row in cells if row["delta"] == config.delta]),
+        },
+        verdicts=[
+            verdict_window(cells),
+            *(verdict_part(part, config.delta) for part in parts if _is_judged(part, parts)),
+        ],
+        notes=_notes(cells, trials),
+        warnings=warnings,
+    )
 
 
 def _groups(trials: list[Trial], radius: str) -> list[list[Trial]]:
-    """The trials whose phase was reached, by problem, n, k and noise."""
-    reached = [each for each in trials if radius in each.phases]
-    keys = dict.fromkeys(tuple(each.group().values()) for each in reached)
-    return [[each for each in reached if tuple(each.group().values()) == key] for key in keys]
+    """Return the trials whose phase was reached, by problem, n, k and noise."""
+    groups: dict[tuple, list[Trial]] = {}
+    for each in trials:
+        if radius in each.phases:
+            groups.setdefault(tuple(each.group().values()), []).append(each)
+    return list(groups.values())
+
+
+def window_of(name: str, n: int, k: int, delta: float) -> Window | None:
+    """Return the ends of a window, or None where it does not exist."""
+    ends = factors(name, n, k, delta)
+    if ends is None:
+        return None
+    low, high = ends
+    return chi_mean(k) / high, chi_mean(k) / low if low else math.inf
 
 
 def _parts(trials: list[Trial], delta: float) -> list[Row]:
-    """The runs outside of each window, and how many are as (a) and (b) say."""
+    """Return the runs outside of each window, and how many are as (a) and (b) say."""
     rows = []
     for radius in RADII:
-        for group in _groups(trials, radius):
-            for window in WINDOWS:
-                ends = factors(window, group[0].n, group[0].k, delta)
-                rows += [] if ends is None else [_part(group, radius, window, part, ends) for part in "ab"]
+        for group, name in product(_groups(trials, radius), WINDOWS):
+            window = window_of(name, group[0].n, group[0].k, delta)
+            if window is not None:
+                rows += [_part(group, radius, name, part, window) for part in "ab"]
     return rows
 
 
-def _part(group: list[Trial], radius: str, window: str, part: str, ends: tuple[float, float]) -> Row:
-    low, high = chi_mean(group[0].k) / ends[1], chi_mean(group[0].k) / ends[0] if ends[0] else math.inf
+def _part(group: list[Trial], radius: str, name: str, part: str, window: Window) -> Row:
+    low, high = window
     if part == "a":
         mine = [each for each in group if each.ratio(radius) > high]
         agree = sum(each.first(radius) < each.level for each in mine)
     else:
         mine = [each for each in group if low / NEAR <= each.ratio(radius) < low]
         agree = sum(each.first(radius) > each.level for each in mine)
-    interval = binomial_interval(agree, len(mine)) if mine else (0.0, 1.0)
+    share = (0.0, 1.0)
+    if mine:
+        share = binomial_interval(agree, len(mine))
     return {
         **group[0].group(),
         "R": radius,
-        "window": window,
+        "window": name,
         "part": part,
         "runs": len(mine),
         "as stated": agree,
-        "low": interval[0],
-        "high": interval[1],
+        "low": share[0],
+        "high": share[1],
     }
 
 
-def _judged(part: Row, parts: list[Row]) -> bool:
-    """Gaussian noise, for which the proposition is stated, and the paper's window; where k is too small, the sharp."""
+def _is_judged(part: Row, parts: list[Row]) -> bool:
+    """Tell whether a verdict rests on a row: that of Gaussian noise, for which the proposition is stated.
+
+    Its window is the paper's, or the sharp one where k is too small for that.
+    """
     same = lambda row: all(row[key] == part[key] for key in ("problem", "n", "k", "noise", "R"))
-    best = "paper" if any(row["window"] == "paper" for row in parts if same(row)) else "sharp"
+    windows = {row["window"] for row in parts if same(row)}
+    best = "paper" if "paper" in windows else "sharp"
     return part["noise"] == "gaussian" and part["window"] == best
 
 
-def _verdict_part(part: Row, delta: float) -> Verdict:
-    """The verdict on one part of the proposition, for one problem and one radius."""
-    low, high = float(part["low"] or 0), float(part["high"] or 0)
-    verdict = "reproduced" if low >= 1 - delta else "not reproduced" if high < 1 - delta else "undecided"
-    side = "F(w_j) < F(wbar) above" if part["part"] == "a" else f"F(w_j) > F(wbar) within a factor {NEAR:g} below"
+def verdict_part(part: Row, delta: float) -> Verdict:
+    """Return the verdict on one part of the proposition, for one problem and one radius."""
+    low = float(part["low"] or 0)
+    high = float(part["high"] or 0)
+    side = "F(w_j) < F(wbar) above"
+    if part["part"] == "b":
+        side = f"F(w_j) > F(wbar) within a factor {NEAR:g} below"
     radius = "R of the run" if part["R"] == "measured" else "R of Proposition 1"
     return Verdict(
         "C3",
-        verdict,
+        judged(low >= 1 - delta, high < 1 - delta),
         f"part ({part['part']}), {part['problem']}, n = {part['n']}, k = {part['k']}, {radius}: {side} the "
         f"{part['window']} window in {part['as stated']} of {part['runs']} runs ({1 - delta:.0%} promised)",
         f"95 % Clopper-Pearson [{low:.3f}, {high:.3f}]",
@@ -156,59 +184,65 @@ def _verdict_part(part: Row, delta: float) -> Verdict:
 
 
 def _where(trials: list[Trial]) -> list[Row]:
-    """Where the transition lies: the noise hides the phase once F(wbar) >= F_j, which is a share F_j / R of R."""
+    """Say where the transition lies: the noise hides the phase once F(wbar) >= F_j, which is a share F_j / R of R."""
     rows = []
     for radius in RADII:
         for group in _groups(trials, radius):
-            shares = np.quantile([each.first(radius) / each.phases[radius][1] for each in group], QUANTILES)
-            radii = np.quantile([each.phases[radius][1] for each in group], QUANTILES)
-            found = {f"F_j / R, {q:.0%}": x for q, x in zip(QUANTILES, shares, strict=True)}
-            found |= {f"R, {q:.0%}": x for q, x in zip(QUANTILES, radii, strict=True)}
-            rows.append({**group[0].group(), "radius": radius, "runs": len(group), **found})
+            row = {**group[0].group(), "radius": radius, "runs": len(group)}
+            radii = [each.phases[radius][1] for each in group]
+            shares = [each.first(radius) / R for each, R in zip(group, radii, strict=True)]
+            for name, values in (("F_j / R", shares), ("R", radii)):
+                found = np.quantile(values, QUANTILES)
+                row |= {f"{name}, {q:.0%}": x for q, x in zip(QUANTILES, found, strict=True)}
+            rows.append(row)
     return rows
 
 
 def _examples(trials: list[Trial]) -> list[Row]:
-    """F_t of two runs of the first problem, with little and with much noise."""
+    """Return F_t of two runs of the first problem, with little and with much noise."""
     mine = [each for each in _groups(trials, "measured")[0] if each.seed == trials[0].seed]
-    picked = mine[len(mine) // 3], mine[max(len(mine) - 2, 0)]
-    return [
-        {**each.group(), "sigma": each.sigma, "F(wbar)": each.level, "j": each.phases["measured"][0], "t": t, "F": F}
-        for each in picked
-        for t, F in enumerate(each.values)
-    ]
+    rows = []
+    for each in (mine[len(mine) // 3], mine[max(len(mine) - 2, 0)]):
+        start, _ = each.phases["measured"]
+        run = {**each.group(), "sigma": each.sigma, "F(wbar)": each.level, "j": start}
+        rows += [{**run, "t": t, "F": F} for t, F in enumerate(each.values)]
+    return rows
 
 
-def _spans(trials: list[Trial], delta: float) -> dict[tuple[str, int, int], dict[str, tuple[float, float]]]:
-    """The windows of each problem in units of sigma E chi_k / R."""
+def _spans(trials: list[Trial], delta: float) -> dict[tuple[str, int, int], dict[str, Window]]:
+    """Return the windows of each problem."""
     spans = {}
-    for each in trials:
-        ends = {window: factors(window, each.n, each.k, delta) for window in WINDOWS}
-        spans[(each.problem, each.n, each.k)] = {
-            window: (chi_mean(each.k) / pair[1], chi_mean(each.k) / pair[0] if pair[0] else math.inf)
-            for window, pair in ends.items()
-            if pair is not None
-        }
+    for problem, n, k in dict.fromkeys((each.problem, each.n, each.k) for each in trials):
+        windows = {name: window_of(name, n, k, delta) for name in WINDOWS}
+        spans[problem, n, k] = {name: window for name, window in windows.items() if window is not None}
     return spans
 
 
 def _notes(cells: list[Row], trials: list[Trial]) -> list[str]:
-    both = [row for row in cells if row["paper inside"] is not None and row["noise"] == "gaussian"]
-    width = lambda row, name: float(row[f"{name} high"]) - float(row[f"{name} low"])
+    def width(row: Row, name: str) -> float:
+        return float(row[f"{name} high"] or 0) - float(row[f"{name} low"] or 0)
+
+    gaussian = [row for row in cells if row["noise"] == "gaussian"]
+    both = [row for row in gaussian if row["paper inside"] is not None]
     wide = [width(row, "paper") / width(row, "sharp") for row in both]
-    drawn = [width(row, "sharp") / width(row, "drawn") for row in cells if row["noise"] == "gaussian"]
-    sharp, laplace = margins(cells, "gaussian", "sharp"), margins(cells, "laplace", "sharp")
+    drawn = [width(row, "sharp") / width(row, "drawn") for row in gaussian]
+    least, _, _ = min(margins(cells, "gaussian", "sharp"))
+    laplace = margins(cells, "laplace", "sharp")
     missed = sum(high < 0 for _, _, high in laplace)
+    reached = sum("measured" in each.phases for each in trials)
     return [
         f"The paper's window needs k >= 4 log(2n/delta): it exists in {len(both)} of the {len(drawn)} Gaussian cells, "
         "and for k = 10, the paper's own, only if 2n/delta <= 12.2; the sharp one exists in all.",
         f"Where both exist the paper's is {min(wide):.3g} to {max(wide):.3g} times as wide as the sharp one, which is "
         f"{min(drawn):.3g} to {max(drawn):.3g} times as wide as the interval of the draws.",
-        f"The least coverage minus (1 - delta) of the sharp window over the Gaussian cells is {min(sharp)[0]:+.4f}.",
+        f"The least coverage minus (1 - delta) of the sharp window over the Gaussian cells is {least:+.4f}.",
         "sigma is the standard deviation of a coordinate for Laplace noise too, which the theory does not cover: there "
         f"the sharp window misses 1 - delta in {missed} of {len(laplace)} cells.",
         "w_j is the first iterate of the phase, by the largest R that fits the run, and by the R of Proposition "
         "1. Part (a) holds whenever F(wbar) is in its window; part (b) needs more: that no step leads from above R to "
         "below F(wbar).",
-        f"The phase was reached in {sum('measured' in each.phases for each in trials)} of {len(trials)} runs.",
+        f"The phase was reached in {reached} of {len(trials)} runs.",
     ]
+
+
+STUDY = study("prop2", "Proposition 2: the noise window", Config, run, plan, (DATA,), claims=("C3",))

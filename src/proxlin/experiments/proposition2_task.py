@@ -3,8 +3,8 @@
 y_i = phi(x_i; wbar) + sigma xi_i,     w_j the first iterate of the quadratic phase, by two radii
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -20,14 +20,17 @@ from ..run import minimize
 from ..solvers import prox_linear
 from ..theory import chi_mean, least_kappa, quadratic_phase, quadratic_radius
 from ..theory.proposition1 import FLOOR
-from .coverage import NOISES, standard
-from .sine import exact_path, near, orthogonal
+from .proposition2_coverage import NOISES, standard
+from .sine_maps import exact_path, near, orthogonal
 
-SINE, NETWORK = "sine map", "tanh network"
+SINE = "sine map"
+NETWORK = "tanh network"
 RADII = ("measured", "Proposition 1")  # R_j of the run, and the bound on it
+INPUTS = 16  # of the network
+WIDTH = 512
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Trial:
     """One run of exact prox-linear on noisy data: F_t, the noise level F(wbar), and the phase by each radius."""
 
@@ -42,30 +45,31 @@ class Trial:
     phases: dict[str, list]  # (start, radius)
 
     def group(self) -> dict:
+        """Return the columns that trials of one kind share."""
         return {"problem": self.problem, "n": self.n, "k": self.k, "noise": self.noise}
 
     def first(self, radius: str) -> float:
-        """F at the first iterate of the phase."""
+        """Return F at the first iterate of the phase."""
         return self.values[self.phases[radius][0]]
 
     def ratio(self, radius: str) -> float:
-        """sigma E chi_k / R: about 1 where the noise level is the radius."""
+        """Return sigma E chi_k / R: about 1 where the noise level is the radius."""
         return self.sigma * chi_mean(self.k) / self.phases[radius][1]
 
     def row(self) -> Row:
-        found: Row = {"F(wbar)": self.level}
+        """Return the trial in one row; what a phase that was not reached lacks is None."""
+        row = {**self.group(), "sigma": self.sigma, "seed": self.seed, "steps": len(self.values) - 1}
+        row["F(wbar)"] = self.level
         for radius in RADII:
-            reached = radius in self.phases
-            found |= {
-                f"{radius} R": self.phases[radius][1] if reached else None,
-                f"{radius} j": self.phases[radius][0] if reached else None,
-                f"{radius} F_j": self.first(radius) if reached else None,
-                f"{radius} sigma E chi / R": self.ratio(radius) if reached else None,
-            }
-        return {**self.group(), "sigma": self.sigma, "seed": self.seed, "steps": len(self.values) - 1, **found}
+            found: dict[str, Any] = dict.fromkeys(("R", "j", "F_j", "sigma E chi / R"))
+            if radius in self.phases:
+                start, R = self.phases[radius]
+                found = {"R": R, "j": start, "F_j": self.first(radius), "sigma E chi / R": self.ratio(radius)}
+            row |= {f"{radius} {name}": value for name, value in found.items()}
+        return row
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Task:
     """F_t as a function of the noise, and Proposition 1's radius where the constants are known."""
 
@@ -73,7 +77,9 @@ class Task:
     radius: float | None
 
     def phases(self, values: np.ndarray) -> dict[str, list]:
-        found, phase = {}, quadratic_phase(values)
+        """Return (start, radius) of the quadratic phase of a run, by each radius that it reached."""
+        found = {}
+        phase = quadratic_phase(values)
         if phase is not None:
             found["measured"] = [phase.start, phase.radius]
         if self.radius is not None and values[-1] <= self.radius:
@@ -82,28 +88,33 @@ class Task:
 
 
 def sweep(settings: Mapping[str, Any]) -> dict:
-    """Every noise and sigma; sigma E chi_k is the radius of the run without noise times the multiples."""
+    """Run every noise and sigma; sigma E chi_k is the radius of the run without noise times the multiples."""
     problem, n, k, (low, high, number) = (settings[name] for name in ("problem", "n", "k", "multiples"))
     rng = np.random.default_rng([*settings["seed"], n, k])
-    task = (_sine if problem == SINE else _network)(n, k, rng, settings["steps"])
+    make = _sine if problem == SINE else _network
+    task = make(n, k, rng, settings["steps"])
     pilot = task.phases(task.solve(np.zeros((n, k))))
     if "measured" not in pilot:
         return {"trials": []}
+    _, radius = pilot["measured"]
+    sigmas = np.geomspace(low, high, int(number)) * radius / chi_mean(k)
     trials = []
     for noise in NOISES:
         xi = standard(noise, n, k, rng)
-        for sigma in np.geomspace(low, high, int(number)) * pilot["measured"][1] / chi_mean(k):
-            values, level = task.solve(sigma * xi), float(sigma * np.linalg.norm(xi, axis=1).mean())
+        for sigma in sigmas:
+            values = task.solve(sigma * xi)
+            level = float(sigma * np.linalg.norm(xi, axis=1).mean())
             label = (problem, noise, n, k, float(sigma), settings["seed"][1])
-            trials.append(dataclasses.asdict(Trial(*label, values.tolist(), level, task.phases(values))))
+            trials.append(asdict(Trial(*label, values.tolist(), level, task.phases(values))))
     return {"trials": trials}
 
 
 def _sine(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
-    """The exact method with kappa = L l / sqrt n, on a map with known constants."""
+    """Return the exact method with kappa = L l / sqrt n, on a map with known constants."""
     known = orthogonal(n, k, rng)
     wbar = rng.normal(size=known.A.shape[-1])
-    w, kappa = near(wbar, 10.0, rng), least_kappa(n, known.smoothness, 1.0)
+    w = near(wbar, 10.0, rng)
+    kappa = least_kappa(n, known.smoothness, 1.0)
     clean = known.target(wbar)
     return Task(
         lambda xi: exact_path(known.problem(clean + xi, L2()), w, kappa, steps).values,
@@ -112,10 +123,10 @@ def _sine(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
 
 
 def _network(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
-    """The same on a wide tanh network, whose constants are not known: kappa is adaptive."""
-    predict = MLP((16, 512, k))
+    """Return the exact method with an adaptive kappa on a wide tanh network, whose constants are not known."""
+    predict = MLP((INPUTS, WIDTH, k))
     wbar, w = (predict.init(jax.random.key(int(seed))) for seed in rng.integers(0, 2**31, 2))
-    x = rng.normal(size=(n, 16))
+    x = rng.normal(size=(n, INPUTS))
     clean = np.asarray(jax.vmap(lambda row: predict(wbar, row))(jnp.asarray(x)))
 
     def solve(xi: np.ndarray) -> np.ndarray:

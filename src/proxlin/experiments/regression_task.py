@@ -4,7 +4,7 @@ w -> (1/n) sum_i |student(w, x_i) - y_i|_2,   SGD or PLI, judged at its best che
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -19,49 +19,45 @@ from ..networks import MLP
 from ..outers import L2
 from ..problem import MeanOfLosses
 from ..run import follow
-from ..schedules import Power
 from ..solvers import AbstractSolver, Averaged, pli, sgd
-from ..tuning.search import Choice, Lattice
+from ..tuning.axes import CHECKPOINTS, HALF_DECADE
+from ..tuning.search import Axis, Choice, Lattice
+from .tasks import power_step
 
-MARKS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)  # passes at which runs are judged
-HALF = 10**0.5  # half a decade
-
-
-def power_step(setting: Mapping[str, Any], steps: float) -> Power:
-    """`step` is the one reached half way, so that a schedule's best does not move with its decay."""
-    first = setting["step"] * (steps / 2) ** setting["decay"]
-    return Power(jnp.asarray(first, jnp.float32), jnp.asarray(setting["decay"], jnp.float32))
-
-
-_STEPS = Lattice(10**-2.5, HALF, (-3, -1, 1, 3))
-_DECAYS = Choice((0.0, 0.5, 1.0), (0, 1, 2))
-_KAPPA = Lattice(1e-3, 10.0, (0,), low=-5)  # below 1e-8 the proximal term is round-off
-_INNER = Choice((1, 2, 5, 10, 20), (1,), ordered=True)
-GRIDS: dict[str, dict[str, Lattice | Choice]] = {
-    "sgd": {"step": _STEPS, "decay": _DECAYS},
-    "sgd-permuted": {"step": _STEPS, "decay": _DECAYS},
-    "sgd-averaged": {"step": _STEPS, "decay": _DECAYS},
-    "sgd-smoothed": {"step": _STEPS, "decay": Choice((0.0, 0.5, 1.0), (0, 1)), "nu": Lattice(10.0, HALF)},
-    # The inner step is rate * nu: it has to shrink with nu.
+_SGD: dict[str, Axis] = {
+    "step": Lattice(10**-2.5, HALF_DECADE, (-3, -1, 1, 3)),
+    "decay": Choice((0.0, 0.5, 1.0), (0, 1, 2)),
+}
+GRIDS: dict[str, dict[str, Axis]] = {
+    "sgd": _SGD,
+    "sgd-permuted": _SGD,
+    "sgd-averaged": _SGD,
+    "sgd-smoothed": {
+        **_SGD,
+        "decay": Choice((0.0, 0.5, 1.0), (0, 1)),
+        "nu": Lattice(10.0, HALF_DECADE),
+    },
     "pli": {
-        "rate": Lattice(0.1, HALF, (-2, 0, 2)),
-        "nu": Lattice(10.0, HALF, (-2, 0, 2)),
-        "kappa": _KAPPA,
-        "inner": _INNER,
+        "rate": Lattice(0.1, HALF_DECADE, (-2, 0, 2)),  # the inner step over nu: it has to shrink with nu
+        "nu": Lattice(10.0, HALF_DECADE, (-2, 0, 2)),
+        "kappa": Lattice(1e-3, 10.0, (0,), low=-5),  # below 1e-8 the proximal term is round-off
+        "inner": Choice((1, 2, 5, 10, 20), (1,), ordered=True),
     },
     "pli-dual": {
-        "kappa": Lattice(1e-3, HALF, (-4, -2, 0, 2, 4), low=-10),
+        "kappa": Lattice(1e-3, HALF_DECADE, (-4, -2, 0, 2, 4), low=-10),
         "inner": Choice((1, 2, 5, 10, 20), (1, 2, 3), ordered=True),
     },
 }
 
 
 def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
+    """Return the solver of a method with the numbers of a setting."""
     if method == "pli":
         return pli(setting["kappa"], setting["nu"], setting["inner"], step=setting["rate"] * setting["nu"])
     if method == "pli-dual":
         return pli(setting["kappa"], inner_passes=setting["inner"], inner="dual")
-    solver = sgd(power_step(setting, passes * n), replace=method != "sgd-permuted")
+    schedule = power_step(setting["step"], setting["decay"], passes * n)
+    solver = sgd(schedule, replace=method != "sgd-permuted")
     return Averaged(solver) if method == "sgd-averaged" else solver
 
 
@@ -77,25 +73,33 @@ class Arena:
     accounting: str = "passes"
 
     def student(self) -> MLP:
+        """Return the network that is trained."""
         return MLP((128, self.width, 10), self.activation, bias=False)
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One case: a run of one setting on one seed. The losses are those of its best checkpoint on the validation set."""
-    arena = Arena(*(settings[name] for name in ("width", "n", "snr", "activation", "noise", "accounting")))
-    problem, validation, test, clean = problems_of(arena, settings["seed"], settings["validation"], settings["test"])
-    w = arena.student().init(jax.random.key(settings["seed"]), jnp.float32)
-    method, n, passes = settings["method"], settings["n"], settings["passes"]
+    """Run one setting on one seed; the losses are those of its best checkpoint on the validation set."""
+    arena = Arena(*(settings[field.name] for field in fields(Arena)))
+    seed = settings["seed"]
+    problem, validation, test, clean = problems_of(arena, seed, settings["validation"], settings["test"])
+    method = settings["method"]
     if method == "sgd-smoothed":
         problem = problem.smooth(jnp.asarray(settings["nu"], jnp.float32))
-    solver = solver_of(method, settings, n, passes)
-    # "epochs", the accounting of the paper: an inner epoch is a pass, snapshots and values of F are free.
-    prices = Prices(epoch=Cost(phi=2 * n)) if settings["accounting"] == "epochs" and method.startswith("pli") else None
-    marks = [mark for mark in MARKS if mark < passes] + [passes]
+    prices = None
+    if settings["accounting"] == "epochs" and method.startswith("pli"):
+        # The accounting of the paper: an inner epoch is a pass, snapshots and values of F are free.
+        prices = Prices(epoch=Cost(phi=2 * arena.n))
+    passes = settings["passes"]
     run = follow(
-        problem, w, solver, validation.value, marks,
-        seed=settings["seed"], patience=settings["patience"], prices=prices,
-    )  # fmt: skip
+        problem,
+        arena.student().init(jax.random.key(seed), jnp.float32),
+        solver_of(method, settings, arena.n, passes),
+        validation.value,
+        [mark for mark in CHECKPOINTS if mark < passes] + [passes],
+        seed=seed,
+        patience=settings["patience"],
+        prices=prices,
+    )
     return {
         "validation_loss": run.best,
         "test_loss": float(test.value(run.w)),
@@ -109,14 +113,19 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def problems_of(arena: Arena, seed: int, validation: int, test: int) -> tuple[MeanOfLosses, ...]:
+    """Return the problems of the training, validation and test samples, and of the test samples without noise."""
     teacher = Teacher(seed, arena.snr, arena.activation, arena.noise)
-    train, valid, unseen = (
-        teacher.sample(count, part) for count, part in ((arena.n, "train"), (validation, "validation"), (test, "test"))
-    )
     inner = residual(arena.student())
 
     def problem(x: np.ndarray, y: np.ndarray) -> MeanOfLosses:
         return MeanOfLosses(inner, L2(), (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)))
 
-    pairs = ((train.x, train.y), (valid.x, valid.y), (unseen.x, unseen.y), (unseen.x, unseen.clean))
-    return tuple(problem(x, y) for x, y in pairs)
+    train = teacher.sample(arena.n, "train")
+    held_out = teacher.sample(validation, "validation")
+    unseen = teacher.sample(test, "test")
+    return (
+        problem(train.x, train.y),
+        problem(held_out.x, held_out.y),
+        problem(unseen.x, unseen.y),
+        problem(unseen.x, unseen.clean),
+    )

@@ -1,4 +1,4 @@
-"""Problems whose constants are known exactly, and the exact prox-linear method on them.
+"""Maps whose constants are known exactly, for Propositions 1 and 2, and the exact prox-linear method on them.
 
     phi(w) = A w + c sin(B w) - y,   A (nk, d),  B (nk, d),  d = 2 nk
 
@@ -6,8 +6,8 @@ With orthonormal rows of B / b:  L = c b^2.  Rows of A orthogonal to those of B:
 where cos(B w) = 0.  A = a B / b:  sigma_min(J') >= a - c b, reached where cos(B w) = -1.
 """
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +24,7 @@ from ..types import Params
 
 
 class Sine(eqx.Module):
-    """(w, (A_i, B_i, y_i)) -> A_i w + c sin(B_i w) - y_i."""
+    """The map (w, (A_i, B_i, y_i)) -> A_i w + c sin(B_i w) - y_i."""
 
     c: Array
 
@@ -33,9 +33,9 @@ class Sine(eqx.Module):
         return A @ w + self.c * jnp.sin(B @ w) - y
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Known:
-    """A map with its exact constants L and sigma_min; `target(w)` are the y that w fits."""
+    """A map with its exact constants L and sigma_min."""
 
     A: np.ndarray
     B: np.ndarray
@@ -44,28 +44,32 @@ class Known:
     least_singular: float
 
     def target(self, w: np.ndarray) -> np.ndarray:
+        """Return the y that w fits."""
         return self.A @ w + self.c * np.sin(self.B @ w)
 
     def problem(self, y: np.ndarray, outer: AbstractOuter) -> MeanOfLosses:
+        """Return the problem of fitting y."""
         return MeanOfLosses(Sine(jnp.asarray(self.c)), outer, (self.A, self.B, y))
 
 
 def orthogonal(n: int, k: int, rng: np.random.Generator, c: float = 1.0, b: float = 1.0, spread: float = 1.5) -> Known:
-    """Rows of A orthogonal to those of B, singular values of A from 1 to `spread`: L = c b^2, sigma_min = 1."""
+    """Draw rows of A orthogonal to those of B, singular values of A from 1 to `spread`: L = c b^2, sigma_min = 1."""
     m = n * k
     rows = _orthonormal(2 * m, rng)
-    A = _orthonormal(m, rng) @ (np.geomspace(1, spread, m)[:, None] * rows[:m])
-    return Known(A.reshape(n, k, -1), (b * rows[m:]).reshape(n, k, -1), c, c * b**2, 1.0)
+    singular = np.geomspace(1, spread, m)[:, None]
+    A = _orthonormal(m, rng) @ (singular * rows[:m])
+    B = b * rows[m:]
+    return Known(A.reshape(n, k, -1), B.reshape(n, k, -1), c, c * b**2, 1.0)
 
 
 def aligned(n: int, k: int, rng: np.random.Generator, c: float = 0.5, b: float = 1.0, a: float = 1.5) -> Known:
-    """A = a B / b: L = c b^2, sigma_min = a - c b."""
+    """Draw B and take A = a B / b: L = c b^2, sigma_min = a - c b."""
     rows = _orthonormal(2 * n * k, rng)[: n * k].reshape(n, k, -1)
     return Known(a * rows, b * rows, c, c * b**2, a - c * b)
 
 
 def as_printed(n: int, k: int, rng: np.random.Generator) -> tuple[Known, np.ndarray, np.ndarray]:
-    """Where the paper's Proposition 1, read as printed, fails for n > 4: (map, w, y) with F(w) = 1 / n^{3/2}, f = L2.
+    """Return (map, w, y) with F(w) = 1 / n^{3/2}, f = L2, where Proposition 1, read as printed, fails for n > 4.
 
     L = l = sharpness = sigma_min = 1, so the radius printed is F(w) itself. cos(B w) = 0 and one sample has all of the
     residual: the step with kappa = L l shortens it by 1/n, so F falls to (1 - 1 / sqrt n) F(w), not to F(w) / 2.
@@ -78,7 +82,7 @@ def as_printed(n: int, k: int, rng: np.random.Generator) -> tuple[Known, np.ndar
 
 
 class Attained(eqx.Module):
-    """(w, (e_i, y_i)) -> w_i - w_1 |w_1| / (2 sqrt n) - y_i: at w = 0, Proposition 1's two bounds hold with equality.
+    """The map (w, (e_i, y_i)) -> w_i - w_1 |w_1| / (2 sqrt n) - y_i: at w = 0 Proposition 1's bounds are equalities.
 
     There sigma_min = 1, and L = 1 everywhere. If y = (-u, 0, ..., 0) the first sample has all of the residual (so
     sharpness / n is exact), and the remainder of the step is the same in each (so l / sqrt n is).
@@ -86,21 +90,25 @@ class Attained(eqx.Module):
 
     def __call__(self, w: Array, sample: tuple[Array, Array]) -> Array:
         e, y = sample
-        return (e @ w - w[0] * jnp.abs(w[0]) / (2 * jnp.sqrt(jnp.asarray(w.size, w.dtype))))[None] - y
+        root = jnp.sqrt(jnp.asarray(w.size, w.dtype))
+        value = e @ w - w[0] * jnp.abs(w[0]) / (2 * root)
+        return value[None] - y
 
 
 def attained(n: int, gap: float) -> tuple[MeanOfLosses, Array]:
-    """The problem of `Attained` with F(0) = gap, f = L2, and w = 0."""
+    """Return the problem of `Attained` with F(0) = gap, f = L2, and w = 0."""
     y = np.zeros((n, 1))
     y[0] = -n * gap
     return MeanOfLosses(Attained(), L2(), (np.eye(n), y)), jnp.zeros(n)
 
 
 def _orthonormal(m: int, rng: np.random.Generator) -> np.ndarray:
-    return np.linalg.qr(rng.normal(size=(m, m)))[0]
+    """Draw an orthogonal matrix."""
+    Q, _ = np.linalg.qr(rng.normal(size=(m, m)))
+    return Q
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Path:
     """F_t, t = 0..T, the certified gaps of the T subproblems, and the iterates where they are kept."""
 
@@ -114,8 +122,10 @@ class Path:
 
 
 def exact_path(problem: AbstractProblem, w: Params, kappa: float, steps: int, floor: float = FLOOR) -> Path:
-    """The paper's iteration, each subproblem solved to round-off, until F <= floor or `steps` are done."""
-    values, gaps, iterates = [float(problem.value(w))], [], [w]
+    """Run the paper's iteration, each subproblem solved to round-off, until F <= floor or `steps` are done."""
+    values = [float(problem.value(w))]
+    gaps = []
+    iterates = [w]
     while values[-1] > floor and len(gaps) < steps:
         step = solve_subproblem(problem, iterates[-1], kappa, tol=1e-14)
         iterates.append(step.w)
@@ -125,6 +135,6 @@ def exact_path(problem: AbstractProblem, w: Params, kappa: float, steps: int, fl
 
 
 def near(w: np.ndarray, distance: float, rng: np.random.Generator) -> jax.Array:
-    """A start at a distance from w, in a random direction."""
+    """Draw a start at a distance from w."""
     direction = rng.normal(size=w.shape)
     return jnp.asarray(w + distance * direction / np.linalg.norm(direction))

@@ -6,10 +6,10 @@ Without T, with T, and with a network in the place of the linear score of a lett
 nine to test, which is the standard hard setting, and the other way round.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,30 +19,43 @@ from ..plots.curves import Curve, draw, rows
 from ..plots.pages import Row
 from ..theory import t_interval
 from ..tuning.search import Grid, Setting
-from .engine.base import Case, Context, Experiment, Plan, Result, register
-from .engine.config import parse, shipped
-from .readers import FOLDS, GRIDS, MODELS
-from .tuning import Entry, Tuned, bracket_of, cases_of, first_seed, tune, work_of
+from .engine.base import Case, Context, Plan, Result
+from .engine.study import curve, demand_known, demand_positive, fields_of, mean_of, study, tuned_plan
+from .tasks import LABELS
+from .tuning import Entry, Tuned, first_seed, tune
+from .words_task import FOLDS, GRIDS, MODELS
 
-TASKS = "proxlin.experiments.readers"
-BASE = "sgd-averaged"  # what the models are compared by
-METHODS = {
-    "sgd-averaged": "SGD, averaged",
-    "sgd": "SGD, constant",
-    "sgd-sqrt": "SGD, 1/sqrt t",
-    "sgd-inverse": "SGD, 1/t",
-    "svrg": "SVRG",
-    "casimir": "Casimir-SVRG",
-    "pli": "PLI",
-}
+TASKS = "proxlin.experiments.words_task"
+BASE = "sgd-averaged"  # the method by which the models are compared
+METHODS = {BASE: "SGD, averaged", **LABELS}
 DIRECTIONS = {"one": "train on 1 fold, test on 9", "nine": "train on 9 folds, test on 1"}
-Label = tuple[str, str, str]  # direction, model, method
+WORDS = {"one": 650, "nine": 6500}  # to train on, about as many as there are
+SECONDS = 2e-4  # for each word and pass; measured on two cores
+
+
+class Label(NamedTuple):
+    """What is tuned."""
+
+    direction: str
+    model: str
+    method: str
+
+    def words(self) -> str:
+        """Return the model and the method in words."""
+        return f"{MODELS[self.model]}; {METHODS[self.method]}"
+
+
+Found = Mapping[Label, Tuned]
+Read = Mapping[Label, list[dict]]  # the results on the test words, one for each fold
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a profile sets. `words`, `test`: at most so many of each, 0 for all; `passes` for each of the directions;
-    `methods`: what reads with the linear score and pairs, beside averaged SGD, in the first direction."""
+    """What a profile sets.
+
+    `words`, `test`: at most so many of each, 0 for all; `passes` for each of the directions; `methods`: what reads
+    with the linear score and pairs, beside averaged SGD, in the first direction.
+    """
 
     directions: tuple[str, ...]
     passes: tuple[float, ...]
@@ -56,142 +69,147 @@ class Config:
     folds: int
 
     def __post_init__(self):
-        for name, known in (("directions", DIRECTIONS), ("methods", METHODS)):
-            for each in getattr(self, name):
-                if each not in known:
-                    raise ValueError(f"{name} holds {each!r}; take some of {', '.join(known)}.")
+        for name in self.directions:
+            demand_known("a direction", name, DIRECTIONS)
+        for name in self.methods:
+            demand_known("a method", name, METHODS)
         if not self.directions or len(self.passes) != len(self.directions) or min(self.passes) <= 0:
             raise ValueError("passes has to hold a positive number for each of the directions.")
-        if min(self.width, self.top, self.settings, self.finalists) < 1 or min(self.words, self.test) < 0:
-            raise ValueError("width, top, settings and finalists have to be positive, words and test not negative.")
+        demand_positive(self, "width", "top", "settings", "finalists")
+        if min(self.words, self.test) < 0:
+            raise ValueError("words and test must not be negative.")
         if not 2 <= self.folds <= FOLDS:
             raise ValueError(f"folds has to be 2 to {FOLDS}: a difference needs an interval.")
 
 
 def case_of(label: Label, config: Config, data: Origin, setting: Setting, seed: int, task: str = "train") -> Case:
-    direction, model, method = label
-    passes = config.passes[config.directions.index(direction)]
-    asked: dict[str, Any] = {"data": data.name, "content": data.content, "direction": direction}
-    asked |= {"model": model, "method": method, "seed": seed}
-    asked |= {name: getattr(config, name) for name in ("words", "test", "width", "top")} | {"passes": passes}
-    count = min(config.words or 6500, 650 if direction == "one" else 6500)
-    read = min(config.test or 6500, 6500) if task == "refit" else count / 5
-    seconds = 1.5e-4 * (2 if model == "network" else 1)  # of a step, measured on a 2-core machine
-    work = 0.2 + seconds * (count * passes + 3 * read)
-    return Case(f"{TASKS}:{task}", {**asked, **setting}, work, f"{model} {method} {direction}")
+    """Return the case of one setting on one fold."""
+    passes = config.passes[config.directions.index(label.direction)]
+    settings = {
+        "data": data.name,
+        "content": data.content,
+        **label._asdict(),
+        "seed": seed,
+        **fields_of(config, "words", "test", "width", "top"),
+        "passes": passes,
+        **setting,
+    }
+    count = WORDS[label.direction]
+    work = 0.2 + SECONDS * passes * min(config.words or count, count)
+    return Case(f"{TASKS}:{task}", settings, work, f"{label.model} {label.method} {label.direction}")
 
 
 def labels_of(config: Config) -> list[Label]:
-    """Every model by averaged SGD in every direction, and the linear one with pairs by every method in the first."""
-    labels = [(direction, model, BASE) for direction in config.directions for model in MODELS]
-    return labels + [(config.directions[0], "chain", method) for method in config.methods if method != BASE]
+    """Return every model by averaged SGD in every direction, and the linear one with pairs by every method in one."""
+    labels = [Label(direction, model, BASE) for direction in config.directions for model in MODELS]
+    first = config.directions[0]
+    return labels + [Label(first, "chain", method) for method in config.methods if method != BASE]
 
 
 def entries_of(config: Config, data: Origin) -> list[Entry]:
+    """Return everything that is tuned."""
     return [
-        Entry(label, Grid(GRIDS[label[2]], config.settings), partial(case_of, label, config, data), config.folds)
+        Entry(label, Grid(GRIDS[label.method], config.settings), partial(case_of, label, config, data), config.folds)
         for label in labels_of(config)
     ]
 
 
-def plan(config: Mapping[str, object], seed: int) -> Plan:
-    settings = parse(Config, config)
-    data, last = words_origin(), settings.finalists
-    entries = entries_of(settings, data)
-    refits = [case_of(label, settings, data, {}, 0, "refit").work for label in labels_of(settings)]
-    count = cases_of(entries, last) + settings.folds * len(refits)
-    return Plan(bracket_of(entries, seed * 1000), count, work_of(entries, last) + settings.folds * sum(refits))
+def plan(config: Config, seed: int) -> Plan:
+    """Say what will run."""
+    data = words_origin()
+    refits = [case_of(label, config, data, {}, 0, "refit") for label in labels_of(config)]
+    return tuned_plan(entries_of(config, data), config.finalists, seed, config.folds * refits)
 
 
-def refits(config: Config, data: Origin, found: Mapping[Label, Tuned], context: Context) -> dict[Label, list[dict]]:
-    """Each chosen setting, on all the training words of each fold, stopped where the words held back said."""
-    asked = [
-        (
-            label,
-            case_of(label, config, data, {**each.setting, "stop": run["best_at"]}, first_seed(context) + i, "refit"),
-        )
-        for label, each in found.items()
-        for i, run in enumerate(each.runs)
-    ]
-    read: dict[Label, list[dict]] = {label: [] for label in found}
-    for (label, _), result in zip(asked, context.sweep([case for _, case in asked]), strict=True):
-        read[label].append(result)
-    return read
-
-
-Read = Mapping[Label, list[dict]]
+def refits(config: Config, data: Origin, found: Found, context: Context) -> Read:
+    """Run each chosen setting on all the training words of each fold, stopped where the words held back said."""
+    cases = []
+    for label, each in found.items():
+        for seed, run in enumerate(each.runs, first_seed(context)):
+            setting = {**each.setting, "stop": run["best_at"]}
+            cases.append(case_of(label, config, data, setting, seed, "refit"))
+    results = iter(context.sweep(cases))
+    return {label: [next(results) for _ in each.runs] for label, each in found.items()}
 
 
 def error(read: Read, label: Label, name: str = "letters") -> np.ndarray:
+    """Return the share of wrong letters, or words, on each fold."""
     return np.asarray([run[name] for run in read[label]])
 
 
-def error_rows(found: Mapping[Label, Tuned], read: Read) -> list[Row]:
+def error_rows(found: Found, read: Read) -> list[Row]:
+    """Return the errors on the test words, and the setting that was chosen."""
     rows = []
     for label, each in found.items():
-        direction, model, method = label
         mean, low, high = t_interval(error(read, label))
         rows.append(
-            {"direction": DIRECTIONS[direction], "model": MODELS[model], "method": METHODS[method]}
-            | {"letter_error": mean, "low": low, "high": high, "word_error": float(error(read, label, "words").mean())}
-            | {"validation": float(each.losses("validation_loss").mean())}
-            | {"passes": float(each.losses("best_at").mean()), "setting": each.words()}
+            {
+                "direction": DIRECTIONS[label.direction],
+                "model": MODELS[label.model],
+                "method": METHODS[label.method],
+                "letter_error": mean,
+                "low": low,
+                "high": high,
+                "word_error": float(error(read, label, "words").mean()),
+                "validation": mean_of(each, "validation_loss"),
+                "passes": mean_of(each, "best_at"),
+                "setting": each.words(),
+            }
         )
     return rows
 
 
 def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
-    """Differences of the letter error, paired by fold: of the models by averaged SGD, and of the methods."""
-    pairs = [((d, "chain", BASE), (d, "letters", BASE)) for d in config.directions]
-    pairs += [((d, "network", BASE), (d, "chain", BASE)) for d in config.directions]
-    pairs += [(label, (*label[:2], BASE)) for label in labels_of(config) if label[2] != BASE]
+    """Return differences of the letter error, paired by fold: of the models by averaged SGD, and of the methods."""
+    pairs = []
+    for model, less in (("chain", "letters"), ("network", "chain")):
+        pairs += [(Label(each, model, BASE), Label(each, less, BASE)) for each in config.directions]
+    pairs += [(label, label._replace(method=BASE)) for label in labels_of(config) if label.method != BASE]
     rows = []
     for one, two in pairs:
         mean, low, high = t_interval(error(read, one) - error(read, two))
-        name = lambda label: f"{MODELS[label[1]]}; {METHODS[label[2]]}"
-        rows.append(
-            {"direction": DIRECTIONS[one[0]], "this": name(one), "less": name(two), "difference": mean}
-            | {"low": low, "high": high}
-        )
+        names = {"direction": DIRECTIONS[one.direction], "this": one.words(), "less": two.words()}
+        rows.append({**names, "difference": mean, "low": low, "high": high})
     return rows
 
 
 def curves_of(read: Read, data: Origin) -> list[Curve]:
-    """Letter errors on the test words, in per cent, from the first pass on: before it every letter is read as one."""
+    """Return letter errors on the test words, in per cent, from the first pass: before it all letters look alike."""
     whose = f"; {data.label}" if data.stands_in else ""
     curves = []
     for axis in ("passes", "seconds"):
-        for (direction, model, method), runs in read.items():
-            length = min(len(run["curve_passes"]) for run in runs)
-            first = int(np.argmax(np.asarray(runs[0]["curve_passes"][:length]) >= 1))
-            x, y = (np.asarray([run[f"curve_{name}"][first:length] for run in runs]) for name in (axis, "letters"))
-            curves.append(Curve(DIRECTIONS[direction] + whose, f"{MODELS[model]}; {METHODS[method]}", x, 100 * y, axis))
+        for label, runs in read.items():
+            first = int(np.argmax(curve(runs, "passes")[0] >= 1))
+            x = curve(runs, axis)[:, first:]
+            y = curve(runs, "letters")[:, first:]
+            curves.append(Curve(DIRECTIONS[label.direction] + whose, label.words(), x, 100 * y, axis))
     return curves
 
 
-def run(context: Context) -> Result:
-    config = parse(Config, context.config)
+def run(config: Config, context: Context) -> Result:
+    """Tune every model and method, and let the chosen ones read the test words."""
     (data,) = context.data
     found = tune(entries_of(config, data), context, config.finalists)
     read = refits(config, data, found, context)
     differences = difference_rows(config, read)
     curves = curves_of(read, data)
-    tables = {"errors": error_rows(found, read), "differences": differences, "curves": rows(curves, "passes")}
     return Result(
-        tables,
-        draw("curves", curves, "wrong letters in test words, %", False, None, True),
+        tables={"errors": error_rows(found, read), "differences": differences, "curves": rows(curves, "passes")},
+        figures=draw("curves", curves, "wrong letters in test words, %", False, None, True),
         notes=notes_of(config, data, differences),
         timings={"curves": rows(curves, "seconds")},
     )
 
 
-def notes_of(config: Config, data: Origin, differences: list[dict[str, Any]]) -> list[str]:
-    points = lambda row: f"{100 * row['difference']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-    notes = [
-        f"{row['direction'].capitalize()}: wrong letters of ({row['this']}) less those of ({row['less']}): "
-        f"{points(row)}, 95 % over folds."
-        for row in differences
-    ]
+def notes_of(config: Config, data: Origin, differences: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the differences in sentences, and what a reader has to know about them."""
+    notes = []
+    for row in differences:
+        points = f"{100 * row['difference']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+        notes.append(
+            f"{row['direction'].capitalize()}: wrong letters of ({row['this']}) less those of ({row['less']}): "
+            f"{points}, 95 % over folds."
+        )
     which = "synthetic words" if data.stands_in else "the handwritten words of Kassel and Taskar"
     notes.append(
         f"{config.settings} settings each on {which}, chosen on a fifth of the training words of the first fold; then "
@@ -204,15 +222,4 @@ def notes_of(config: Config, data: Origin, differences: list[dict[str, Any]]) ->
     return notes
 
 
-register(
-    Experiment(
-        "words",
-        "Handwritten words: chains of letters",
-        (),
-        run,
-        shipped("words"),
-        plan,
-        partial(parse, Config),
-        lambda config: (words_origin(),),
-    )
-)
+STUDY = study("words", "Handwritten words: chains of letters", Config, run, plan, data=lambda config: (words_origin(),))

@@ -11,13 +11,14 @@ class Progress:
     def __init__(self, on: bool, passes: float | int | None, steps: int | None, name: str):
         self.goal = ("passes", passes) if passes is not None else ("step", steps)
         self.name = name
-        self.bar: Any = _rich_bar(self.goal[1]) if on and importlib.util.find_spec("rich") else None
+        self.bar: Any = None
+        if on:
+            self.bar = rich_bar(name, self.goal[1], stderr=True)
         self.plain = on and self.bar is None
 
     def __enter__(self) -> "Progress":
         if self.bar is not None:
             self.bar.start()
-            self.task = self.bar.add_task(self.name, total=self.goal[1], value="")
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -25,17 +26,30 @@ class Progress:
             self.bar.stop()
 
     def show(self, record: dict[str, Any]) -> None:
+        """Show how far the run is."""
         text = f"F = {record['value']:.6g} at pass {record['passes']:.4g}"
         if self.bar is not None:
-            self.bar.update(self.task, completed=record[self.goal[0]], value=text)
+            self.bar.update(self.bar.task_ids[0], completed=record[self.goal[0]], text=text)
         elif self.plain:
             print(f"{self.name}: {text}", file=sys.stderr)
 
 
-def _rich_bar(total: float | int | None) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+def rich_bar(name: str, total: float | int | None, stderr: bool = False) -> Any:
+    """Return a bar of one task that has a text beside it, or None where rich is not installed.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[value]}"), TimeRemainingColumn())
-    return Bar(*columns, console=Console(stderr=True))
+    `bar.update(bar.task_ids[0], completed=..., text=...)` moves it.
+    """
+    if importlib.util.find_spec("rich") is None:
+        return None
+    from rich import progress
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.fields[text]}"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=stderr),
+    )
+    bar.add_task(name, total=total, text="")
+    return bar

@@ -24,14 +24,12 @@ from ..schedules import Power
 from ..solvers import AbstractSolver, pli, prox_linear, sgd
 from ..subproblem import is_dense
 from ..types import Params, dtype_of, parameters
+from .axes import CHECKPOINTS, HALF_DECADE, first_step
 from .search import Axis, Choice, Grid, Lattice, Setting, Trial, tune_grids
 
 Side = Literal["sgd", "gauss-newton"]
 SIDES: tuple[Side, Side] = ("sgd", "gauss-newton")
 
-HALF_DECADE = 10**0.5
-# Where runs are judged, in hundredths of the passes: dense at the start, where a noisy problem is fitted soon.
-MARKS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)
 PATIENCE = 0.4  # a run ends after this share of its passes without anything better
 FINALISTS = 2  # settings of each method that run on all folds
 QUICK_STEP = 1e9  # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
@@ -124,8 +122,7 @@ def methods_of(problem: AbstractProblem, w: Params, passes: float) -> list[Metho
 
 def _sgd(scale: float, steps: float, dtype: Any) -> Method:
     def first(setting: Setting) -> float:
-        """Return the first step: `step` is the one half way, so that the best does not move with the decay."""
-        return float(f"{setting['step'] * (steps / 2) ** setting['decay']:.3g}")
+        return float(f"{first_step(float(setting['step']), float(setting['decay']), steps):.3g}")
 
     def make(setting: Setting) -> AbstractSolver:
         return sgd(Power(jnp.asarray(first(setting), dtype), jnp.asarray(setting["decay"], dtype)))
@@ -151,7 +148,7 @@ def _pli(value: float, g: float) -> Method:
         return f"px.pli({numbers}, step={step(setting):g})"
 
     axes = {
-        "rate": Lattice(0.2 / g, HALF_DECADE, (-2, 0, 2)),
+        "rate": Lattice(0.2 / g, HALF_DECADE, (-2, 0, 2)),  # the inner step over nu: it has to shrink with nu
         "nu": Lattice(0.2 * value, HALF_DECADE, (-2, 0)),
         "kappa": Lattice(0.01 * g / value, 10.0, (0,), low=-6),
         "inner": Choice((1, 2, 5, 10), (1,), ordered=True),
@@ -196,7 +193,7 @@ def run(method: Method, setting: Setting, fold: Fold, w: Params, passes: float, 
     """Run a setting and judge it at its best mark; exact prox-linear at its best step, whose F are kept."""
     if method is EXACT:
         return _run_exact(fold, w, passes)
-    marks = [passes * mark / 100 for mark in MARKS]
+    marks = [passes * mark / 100 for mark in CHECKPOINTS]
     solver = method.make(setting)
     patience = PATIENCE * passes
     found = follow(fold.train, w, solver, fold.held_out.value, marks, seed=seed, patience=patience)

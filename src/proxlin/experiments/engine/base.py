@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("quick", "paper")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # of experiments, tables and figures: it becomes part of a file's name
 # What a reader must know before the verdicts of a profile.
 CAVEATS = {"quick": "quick profile: a smoke test of the code, not evidence about the paper"}
 
@@ -36,30 +37,45 @@ CLAIMS = {
 }
 
 
+Judgement = Literal["reproduced", "not reproduced", "undecided"]
+
+
+def judged(holds: bool, fails: bool) -> Judgement:
+    """Return the judgement of a claim by the two halves of its rule."""
+    if holds:
+        return "reproduced"
+    if fails:
+        return "not reproduced"
+    return "undecided"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The judgement of one claim by a rule, with the number it rests on and that number's interval."""
 
     claim: str
-    verdict: Literal["reproduced", "not reproduced", "undecided"]
+    verdict: Judgement
     number: str
     interval: str
     rule: str = ""
 
     def __post_init__(self):
-        allowed = get_args(Verdict.__annotations__["verdict"])
+        allowed = get_args(Judgement)
         if self.verdict not in allowed:
             raise ValueError(f"the verdict on {self.claim} is {self.verdict!r}; take one of {', '.join(allowed)}.")
 
     def published(self, profile: str, data: Sequence[Origin]) -> dict[str, str]:
-        """The verdict with what it rests on, as page, tables and JSON show it.
+        """Return the verdict with what it rests on, as page, tables and JSON show it.
 
         Data that stand in for others judge no claim about those: "not judged (synthetic)". The number stays.
         """
+        verdict: str = self.verdict
         stand_ins = dict.fromkeys(each.kind for each in data if each.stands_in)
+        if stand_ins:
+            verdict = f"not judged ({', '.join(stand_ins)})"
         return {
             "claim": self.claim,
-            "verdict": f"not judged ({', '.join(stand_ins)})" if stand_ins else self.verdict,
+            "verdict": verdict,
             "profile": profile,
             "data": labels(data),
             "number": self.number,
@@ -69,7 +85,7 @@ class Verdict:
 
 
 def labels(data: Sequence[Origin]) -> str:
-    """The data of a study in a few words: "ijcnn1 (synthetic), covtype (synthetic)"."""
+    """Return the data of a study in a few words: "ijcnn1 (synthetic), covtype (synthetic)"."""
     return ", ".join(each.label for each in data)
 
 
@@ -77,7 +93,7 @@ def labels(data: Sequence[Origin]) -> str:
 class Case:
     """One piece of a sweep: `task` names a function "module:name" of the settings that returns plain numbers and text.
 
-    `work` is a guess of its seconds, for the order of the cases and the remaining time; cases of one `group` share
+    `work` is a guess of its seconds, for the order of the cases and the remaining time. Cases of one `group` share
     shapes, hence a compilation. Neither is part of the case's key.
     """
 
@@ -97,6 +113,7 @@ class Plan:
 
 
 def no_sweep(cases: Sequence[Case]) -> list[dict]:
+    """Refuse to sweep, for a context that was made without workers."""
     raise NotImplementedError("this context was made without a sweep engine")
 
 
@@ -105,7 +122,7 @@ class Context:
     """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)` returns their results.
 
     `data` are those that `Experiment.data` named, so that a file which appears later does not change them.
-    `sweep` runs what the folder does not have yet, on as many processes as the user gave; a search calls it again and
+    `sweep` runs what the folder does not have yet, on as many processes as the user gave. A search calls it again and
     again, each time with the cases that the results so far ask for.
     """
 
@@ -160,6 +177,7 @@ class Experiment:
             raise ValueError(f"{self.name} judges {', '.join(self.claims)}, so it has to say on which data.")
 
     def config(self, profile: str) -> Mapping[str, object]:
+        """Return the settings of a profile, none where it has no table."""
         return self.configs.get(profile, {})
 
 
@@ -175,16 +193,18 @@ def register(experiment: Experiment) -> Experiment:
 
 
 def registered() -> dict[str, Experiment]:
-    """The experiments known so far, by name, in the order of their names."""
+    """Return the experiments known so far, by name, in the order of their names."""
     return dict(sorted(_REGISTRY.items()))
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):  # it becomes a file name
+    """Refuse a name that could not be part of a file's name."""
+    if not NAME.fullmatch(name):
         raise ValueError(f"the name {name!r} has to consist of a-z, 0-9, _ and -.")
 
 
 def _check_rectangular(name: str, table: Table) -> None:
+    """Refuse a table whose rows have different columns, since a CSV file has one header."""
     for number, row in enumerate(table):
         if list(row) != list(table[0]):
             raise ValueError(f"row {number} of the table {name} has other columns than row 0.")

@@ -5,7 +5,6 @@ samples = [64]     samples = [64, 128, 256, 512, 1024, 2048]
 """
 
 import tomllib
-import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib.resources import files
@@ -16,18 +15,20 @@ from .base import PROFILES
 
 T = TypeVar("T")
 LARGEST = 1_000_000  # whole number in a config: they are sizes and counts
+LARGEST_FLOAT = 1e150  # so that the square of a number in a config is finite
 
 
 def shipped(name: str) -> dict[str, dict[str, object]]:
-    """The profiles of a config that comes with the package."""
-    return profiles(files("proxlin").joinpath(f"experiments/configs/{name}.toml").read_bytes(), f"configs/{name}.toml")
+    """Return the profiles of a config that comes with the package."""
+    content = files("proxlin").joinpath(f"experiments/configs/{name}.toml").read_bytes()
+    return profiles(content, f"configs/{name}.toml")
 
 
 def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
-    """The tables of a TOML text, one for each profile."""
+    """Return the tables of a TOML text, one for each profile."""
     try:
         found = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # also of 5,000 digits, or 1,000 brackets
+    except (ValueError, RecursionError) as error:  # also for 5,000 digits, or 1,000 brackets
         raise UserError(f"{where} is not a TOML file: {str(error)[:200]}.") from error
     for name, table in found.items():
         if name not in PROFILES or not isinstance(table, dict):
@@ -36,18 +37,18 @@ def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
 
 
 def parse(schema: type[T], config: Mapping[str, object]) -> T:
-    """The config as a `schema`: every field there and of its type, none unknown."""
+    """Return the config as a `schema`, and refuse one that lacks a field, has another or one of a wrong type."""
     hints = get_type_hints(schema)
-    names = [each.name for each in fields(schema)]  # pyright: ignore[reportArgumentType]
+    known = {each.name: each for each in fields(schema)}  # pyright: ignore[reportArgumentType]
     for name in config:
-        if name not in names:
-            raise UserError(f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(names)}.")
+        if name not in known:
+            raise UserError(f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(known)}.")
     values = {}
-    for each in fields(schema):  # pyright: ignore[reportArgumentType]
-        if each.name in config:
-            values[each.name] = _convert(config[each.name], hints[each.name], each.name)
+    for name, each in known.items():
+        if name in config:
+            values[name] = _convert(config[name], hints[name], name)
         elif each.default is MISSING and each.default_factory is MISSING:
-            raise UserError(f"The config lacks the setting {each.name}.")
+            raise UserError(f"The config lacks the setting {name}.")
     try:
         return schema(**values)
     except ValueError as error:
@@ -55,24 +56,23 @@ def parse(schema: type[T], config: Mapping[str, object]) -> T:
 
 
 def _convert(value: Any, kind: Any, name: str) -> Any:
-    origin = get_origin(kind)
-    if origin is tuple:
+    """Return the value as its field has it: a list as a tuple, a whole number as a float where one is wanted."""
+    if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise UserError(f"The setting {name} has to be a list; it is {_shown(value)}.")
-        return tuple(_convert(each, get_args(kind)[0], name) for each in value)
-    if origin in (types.UnionType,) and value is None:
-        return None
-    wanted = kind if origin is None else get_args(kind)[0]
-    if wanted is int and type(value) is int and abs(value) > LARGEST:
-        raise UserError(f"The setting {name} has to be a number up to {LARGEST}; it is larger.")
-    if wanted is float and type(value) in (int, float) and not abs(value) < 1e150:
-        raise UserError(f"The setting {name} has to be a finite number below 1e150.")
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        each_kind = get_args(kind)[0]
+        return tuple(_convert(each, each_kind, name) for each in value)
+    if kind is float and type(value) in (int, float):
+        if not abs(value) < LARGEST_FLOAT:
+            raise UserError(f"The setting {name} has to be a finite number below {LARGEST_FLOAT:g}.")
         return float(value)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise UserError(f"The setting {name} has to be of the type {wanted.__name__}; it holds {_shown(value)}.")
+    if type(value) is not kind:  # by the type itself, since True is an instance of int
+        raise UserError(f"The setting {name} has to be of the type {kind.__name__}; it holds {_shown(value)}.")
+    if kind is int and abs(value) > LARGEST:
+        raise UserError(f"The setting {name} has to be a number up to {LARGEST}; it is larger.")
     return value
 
 
 def _shown(value: Any) -> str:
+    """Return a value as a message shows it, cut where it is long."""
     return repr(value)[:60]

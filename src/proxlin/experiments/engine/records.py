@@ -6,78 +6,104 @@ A name becomes part of a file's name, so that a record from elsewhere must not c
 import base64
 import json
 import math
-import re
 from typing import Any
 
 from ...plots.svg import inline
+from .base import NAME
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-CELL = (str, int, float, bool)
-SUFFIXES = {"svg", "png", "pdf"}
-PNG, PDF = b"\x89PNG", b"%PDF"
+CELL = (str, int, float, bool, type(None))
+STARTS = {"svg": b"", "png": b"\x89PNG", "pdf": b"%PDF"}  # the files of a figure, and how each begins
 VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 
 
+def plain(value: Any) -> object:
+    """Return what JSON has in the place of a value: base64 for the bytes of a figure, a number for a NumPy scalar."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.item()
+
+
 def finished_record(text: Any) -> dict[str, Any]:
-    """The payload of a finished experiment, or one of the errors DAMAGED."""
+    """Return the record of a finished experiment, with its figures as bytes; raise one of the errors DAMAGED."""
     record = mapping(text)
-    _demand(NAME.fullmatch(record["experiment"]) and type(record["seed"]) is int)
-    _demand(all(isinstance(record[name], str) for name in ("title", "profile")))
-    _demand(all(isinstance(record[name], dict) for name in ("config", "tables", "timings", "figures", "run")))
+    _demand(NAME.fullmatch(record["experiment"]))
+    _demand(type(record["seed"]) is int)
+    _demand_texts([record["title"], record["profile"], *record["notes"], *record["warnings"]])
+    for name in ("config", "tables", "timings", "figures", "run"):
+        _demand(isinstance(record[name], dict))
     for kind in ("tables", "timings"):
         for name, table in record[kind].items():
-            _demand(NAME.fullmatch(name) and _rectangular(table))
-    for name, files in record["figures"].items():
-        _demand(NAME.fullmatch(name) and {"svg"} <= files.keys() <= SUFFIXES)
-        decoded = {suffix: base64.b64decode(content, validate=True) for suffix, content in files.items()}
-        inline(decoded["svg"].decode(), name)
-        _demand(decoded.get("png", PNG).startswith(PNG) and decoded.get("pdf", PDF).startswith(PDF))
+            _demand(NAME.fullmatch(name))
+            _demand_rectangular(table)
+    record["figures"] = {name: _figure(name, files) for name, files in record["figures"].items()}
     for name, drawing in record.get("drawings", {}).items():
-        _demand(name in record["figures"] and _drawing(**drawing))
+        _demand(name in record["figures"])
+        _demand_drawing(**drawing)
     for each in record["data"]:
-        _demand(all(isinstance(each[name], str) for name in ("name", "kind", "source")))
+        _demand_texts([each["name"], each["kind"], each["source"]])
     for verdict in record["verdicts"]:
-        _demand(verdict.keys() == VERDICT and all(isinstance(text, str) for text in verdict.values()))
-    _demand(all(isinstance(text, str) for kind in ("notes", "warnings") for text in record[kind]))
-    _demand(_number(record["run"]["seconds"]))
+        _demand(verdict.keys() == VERDICT)
+        _demand_texts(verdict.values())
+    _demand_number(record["run"]["seconds"])
     return record
 
 
 def case_row(key: Any, experiment: Any, content: Any, result: Any, run: Any) -> dict[str, Any]:
-    """A case as one flat row, or one of the errors DAMAGED."""
-    settings, found, about = mapping(content)["settings"], mapping(result), mapping(run)
-    _demand(
-        isinstance(key, str)
-        and isinstance(experiment, str)
-        and isinstance(settings, dict)
-        and _number(about["seconds"])
-    )
-    row = {"experiment": experiment, "key": key, **settings, **found}
+    """Return a case as one flat row; raise one of the errors DAMAGED."""
+    settings = mapping(content)["settings"]
+    about = mapping(run)
+    _demand(isinstance(settings, dict))
+    _demand_texts([key, experiment])
+    _demand_number(about["seconds"])
+    names = {"experiment": experiment, "key": key}
+    row = names | settings | mapping(result)
     row |= {f"run_{name}": value for name, value in about.items()}
-    return row | {"experiment": experiment, "key": key}  # whatever the settings are called
+    return row | names  # again, since a setting may have one of these names
 
 
 def mapping(text: Any) -> dict[str, Any]:
-    """A JSON text of a dict that can be written as UTF-8 again."""
+    """Return the dict of a JSON text, which can be written as UTF-8 again."""
     found = json.loads(text)
     json.dumps(found, ensure_ascii=False).encode()
     _demand(isinstance(found, dict))
     return found
 
 
-def _rectangular(table: list[dict[str, Any]]) -> bool:
-    flat = lambda row: isinstance(row, dict) and all(x is None or isinstance(x, CELL) for x in row.values())
-    return isinstance(table, list) and all(flat(row) and list(row) == list(table[0]) for row in table)
+def _figure(name: str, files: dict[str, str]) -> dict[str, bytes]:
+    """Return the files of a figure by their suffixes, of which svg has to be there and safe to show."""
+    _demand(NAME.fullmatch(name))
+    _demand({"svg"} <= files.keys() <= STARTS.keys())
+    decoded = {suffix: base64.b64decode(content, validate=True) for suffix, content in files.items()}
+    for suffix, content in decoded.items():
+        _demand(content.startswith(STARTS[suffix]))
+    inline(decoded["svg"].decode(), name)
+    return decoded
 
 
-def _drawing(group: str, label: str, points: list[Any]) -> bool:
-    texts = isinstance(group, str) and isinstance(label, str)
-    return texts and all(len(point) == 4 and all(map(_number, point[:3])) for point in points)
+def _demand_rectangular(table: Any) -> None:
+    _demand(isinstance(table, list))
+    for row in table:
+        _demand(isinstance(row, dict))
+        _demand(list(row) == list(table[0]))
+        _demand(all(isinstance(value, CELL) for value in row.values()))
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # OverflowError for an integer such as 10^400
+def _demand_drawing(group: str, label: str, points: list[Any]) -> None:
+    _demand_texts([group, label])
+    for panel, x, y, _ in points:
+        _demand_number(panel)
+        _demand_number(x)
+        _demand_number(y)
+
+
+def _demand_texts(values: Any) -> None:
+    _demand(all(isinstance(value, str) for value in values))
+
+
+def _demand_number(value: Any) -> None:
+    _demand(type(value) in (int, float))
+    _demand(math.isfinite(value))  # which raises OverflowError for an integer such as 10^400
 
 
 def _demand(truth: Any) -> None:

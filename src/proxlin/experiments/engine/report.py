@@ -3,11 +3,11 @@
 All of them are functions of the records in the store, and they are written together or not at all.
 """
 
-import base64
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...errors import require
 from ...files.writing import Content, write_folder
@@ -21,23 +21,30 @@ def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
     """Write every file that belongs to these records and cases; returns the path of the page."""
     contents: dict[str, Content] = {}
     for record in records:
-        for kind in ("tables", "timings"):
-            for name, table in record[kind].items():
-                contents[f"{kind}/{record['experiment']}-{name}.csv"] = csv_bytes(_with_origin(record, table))
-        for name, formats in record["figures"].items():
-            for suffix, content in formats.items():
-                contents[f"figures/{record['experiment']}-{name}.{suffix}"] = base64.b64decode(content)
+        contents |= dict(_files(record))
     if judged := verdicts(records):
         contents["tables/verdicts.csv"] = csv_bytes(judged)
     contents["timings/runs.csv"] = csv_bytes([_run_row(record) for record in records])
     if cases:
         contents["cases.parquet"] = parquet_bytes(cases)
-    write_folder(out, contents | {PAGE: page(records, cases).encode()})
+    contents[PAGE] = page(records, cases).encode()
+    write_folder(out, contents)
     return out / PAGE
 
 
+def _files(record: dict) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each table and figure of one experiment."""
+    experiment = record["experiment"]
+    for kind in ("tables", "timings"):
+        for name, table in record[kind].items():
+            yield f"{kind}/{experiment}-{name}.csv", csv_bytes(_with_origin(record, table))
+    for name, files in record["figures"].items():
+        for suffix, content in files.items():
+            yield f"figures/{experiment}-{name}.{suffix}", content
+
+
 def verdicts(records: Sequence[Mapping]) -> list[Row]:
-    """Every verdict of the records as a row: the claim, the verdict and what it rests on."""
+    """Return every verdict of the records as a row: the claim, the verdict and what it rests on."""
     return [
         {**verdict, "experiment": record["experiment"], "seed": record["seed"]}
         for record in records
@@ -46,7 +53,7 @@ def verdicts(records: Sequence[Mapping]) -> list[Row]:
 
 
 def page(records: Sequence[dict], cases: Sequence[dict] = ()) -> str:
-    """The report as one HTML text that needs no other file."""
+    """Return the report as one HTML text that needs no other file."""
     work = Counter({record["experiment"]: 0.0 for record in records})
     for case in cases:
         work[case["experiment"]] += case["run_seconds"]
@@ -56,34 +63,35 @@ def page(records: Sequence[dict], cases: Sequence[dict] = ()) -> str:
 
 
 def parquet_bytes(cases: Sequence[dict]) -> bytes:
-    """All cases as one tidy table, a row each; what a case does not have is null."""
-    arrow, parquet = require("pyarrow", "experiments"), require("pyarrow.parquet", "experiments")
-    names = list(dict.fromkeys(name for case in cases for name in case))
-    columns = {}
-    for name in names:
-        column = [case.get(name) for case in cases]
-        kinds = {type(value) for value in column if value is not None}
-        try:
-            columns[name] = arrow.array(column if len(kinds) <= 1 or kinds == {int, float} else _texts(column))
-        except (arrow.ArrowException, OverflowError):  # lists of several kinds, integers above 64 bits
-            columns[name] = arrow.array(_texts(column))
-        if "struct" in str(columns[name].type):  # a mapping, which Parquet cannot have without entries
-            columns[name] = arrow.array(_texts(column))
+    """Return all cases as one tidy table, a row each; what a case does not have is null."""
+    arrow = require("pyarrow", "experiments")
+    names = dict.fromkeys(name for case in cases for name in case)
+    columns = {name: _column(arrow, [case.get(name) for case in cases]) for name in names}
     buffer = io.BytesIO()
-    parquet.write_table(arrow.table(columns), buffer)
+    require("pyarrow.parquet", "experiments").write_table(arrow.table(columns), buffer)
     return buffer.getvalue()
 
 
-def _texts(column: Sequence[object]) -> list[str | None]:
-    return [None if value is None else str(value) for value in column]
+def _column(arrow: Any, values: list[Any]) -> Any:
+    """Return the values as a column of numbers, texts or lists, or as texts where it would be none of these."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1 or kinds == {int, float}:
+        try:
+            column = arrow.array(values)
+        except (arrow.ArrowException, OverflowError):  # lists of several kinds, integers above 64 bits
+            pass
+        else:
+            if "struct" not in str(column.type):  # a mapping, which Parquet cannot have without entries
+                return column
+    return arrow.array([None if value is None else str(value) for value in values])
 
 
 def _with_origin(record: Mapping, table: Table) -> list[Row]:
-    """The rows of a table with the profile and the data they come from; a column `data` of their own stays."""
+    """Return the rows with the profile and the data they come from; a column `data` of their own stays."""
     origin = {"profile": record["profile"], "data": ", ".join(each["name"] for each in record["data"])}
-    return [{**row, **{name: value for name, value in origin.items() if name not in row}} for row in table]
+    return [{**row, **{name: origin[name] for name in origin if name not in row}} for row in table]
 
 
 def _run_row(record: Mapping) -> dict:
     asked = {name: record[name] for name in ("experiment", "profile", "seed")}
-    return {**asked, **record["run"]}
+    return asked | record["run"]

@@ -5,7 +5,6 @@
 The cases of a sweep are committed one by one, so an interruption loses only what was running.
 """
 
-import base64
 import os
 import platform
 import subprocess
@@ -27,6 +26,8 @@ from .store import Store, open_store
 from .sweep import Bar, Sweep
 from .workers import Engine
 
+PACKAGES = ("proxlin", "jax", "jaxlib", "equinox", "optax", "numpy", "matplotlib")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -38,14 +39,20 @@ class Request:
     quiet: bool = False
 
     def data(self, experiment: Experiment) -> Sequence[Origin]:
-        """The data that an experiment would use now."""
-        return () if experiment.data is None else experiment.data(experiment.config(self.profile))
+        """Return the data that an experiment would use now."""
+        if experiment.data is None:
+            return ()
+        return experiment.data(experiment.config(self.profile))
 
     def of(self, experiment: Experiment, data: Sequence[Origin]) -> dict[str, object]:
-        """What has to be the same for results to be shared."""
-        config = dict(experiment.config(self.profile))
-        asked: dict[str, object] = {"profile": self.profile, "seed": self.seed, "config": config}
-        return asked | {"data": {each.label: each.content for each in data}, "version": __version__}
+        """Return what has to be the same for results to be shared."""
+        return {
+            "profile": self.profile,
+            "seed": self.seed,
+            "config": dict(experiment.config(self.profile)),
+            "data": {each.label: each.content for each in data},
+            "version": __version__,
+        }
 
 
 def reproduce(
@@ -79,58 +86,70 @@ def _run(
     engine: Engine,
     workers: int,
 ) -> dict:
-    """Everything about one finished run that the files and the page need, as JSON."""
-    config, about = experiment.config(request.profile), _machine()
+    """Run one experiment; returns everything about it that the files and the page need."""
+    config = experiment.config(request.profile)
+    about = _machine()
     indented = lambda text: say(f"  {text}")
     stand_ins = [f"{each.label}: {each.source}." for each in data if each.stands_in]
     for text in stand_ins:
         indented(text)
-    started, clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
-    plan = None if experiment.plan is None else experiment.plan(config, request.seed)
+    started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    clock = time.perf_counter()
+    plan = None
+    if experiment.plan is not None:
+        plan = experiment.plan(config, request.seed)
     with Bar(plan, indented, sys.stdout.isatty() and not request.quiet) as bar:
         sweep = Sweep(experiment.name, store, engine, bar, about)
         context = Context(request.profile, config, request.seed, str(request.out), indented, sweep, data)
         result = experiment.run(context)
     seconds = time.perf_counter() - clock
-    asked = {"experiment": experiment.name, "title": experiment.title, "profile": request.profile}
-    asked |= {"seed": request.seed, "config": dict(config)}
-    run = {"started": started, "seconds": seconds, "workers": workers if plan else 1, **about}
-    return {**asked, **_found(result, request.profile, data), "warnings": [*stand_ins, *result.warnings], "run": run}
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "profile": request.profile,
+        "seed": request.seed,
+        "config": dict(config),
+        **_found(result, request.profile, data),
+        "warnings": [*stand_ins, *result.warnings],
+        "run": {"started": started, "seconds": seconds, "workers": workers if plan else 1, **about},
+    }
 
 
 def _found(result: Result, profile: str, data: Sequence[Origin]) -> dict:
-    drawings = {name: x if isinstance(x, Drawing) else Drawing(x) for name, x in result.figures.items()}
-    caveats = [CAVEATS[profile]] if profile in CAVEATS else []
+    """Return the tables, figures and verdicts of a result; each figure carries what a reader has to know of it."""
+    caveats = []
+    if profile in CAVEATS:
+        caveats.append(CAVEATS[profile])
     if any(each.stands_in for each in data):
         caveats.append(f"data: {labels(data)}")
-    for each in drawings.values() if caveats else ():
-        stamp(each.figure, "; ".join(caveats))
+    figures = {}
+    drawings = {}
+    for name, figure in result.figures.items():
+        drawing = figure if isinstance(figure, Drawing) else Drawing(figure)
+        if caveats:
+            stamp(drawing.figure, "; ".join(caveats))
+        figures[name] = figure_files(drawing.figure)
+        points = placed(drawing.figure, drawing.points)
+        drawings[name] = {"group": drawing.group, "label": drawing.label, "points": points}
     return {
         "data": [{"name": each.label, "kind": each.kind, "source": each.source} for each in data],
-        "tables": {name: [dict(row) for row in table] for name, table in result.tables.items()},
-        "timings": {name: [dict(row) for row in table] for name, table in result.timings.items()},
-        "figures": {name: _encoded(figure_files(each.figure)) for name, each in drawings.items()},
-        "drawings": {
-            name: {"group": each.group, "label": each.label, "points": placed(each.figure, each.points)}
-            for name, each in drawings.items()
-        },
+        "tables": {name: list(map(dict, table)) for name, table in result.tables.items()},
+        "timings": {name: list(map(dict, table)) for name, table in result.timings.items()},
+        "figures": figures,
+        "drawings": drawings,
         "verdicts": [verdict.published(profile, data) for verdict in result.verdicts],
         "notes": list(result.notes),
     }
 
 
-def _encoded(files: dict[str, bytes]) -> dict[str, str]:
-    return {kind: base64.b64encode(content).decode() for kind, content in files.items()}
-
-
 def _machine() -> dict[str, str | int | None]:
-    packages = ("proxlin", "jax", "jaxlib", "equinox", "optax", "numpy", "matplotlib")
+    """Return what a run depends on beside its config: the machine, the revision and the versions."""
     return {
         "machine": platform.platform(),
         "cores": os.cpu_count(),
         "revision": _revision(),
         "python": platform.python_version(),
-        **{package: _version(package) for package in packages},
+        **{package: _version(package) for package in PACKAGES},
     }
 
 
@@ -142,12 +161,12 @@ def _version(package: str) -> str:
 
 
 def _revision() -> str:
-    """The commit of the checkout that the package runs from, or "" if it is installed."""
+    """Return the commit of the checkout that the package runs from, or "" if it is installed."""
     root = Path(__file__).parents[4]
     if not (root / "pyproject.toml").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # no git
+    except OSError:  # there is no git
         return ""

@@ -18,16 +18,17 @@ from typing import Any
 from ...errors import UserError
 from ...files.writing import PLAN, finish
 from ...plots.svg import Foreign
-from .records import DAMAGED, case_row, finished_record, mapping
+from .records import DAMAGED, case_row, finished_record, mapping, plain
 
 FILE = "results.sqlite"
-FORMAT = 3  # of the database, in its user_version
+FORMAT = 3  # the version of the tables, kept in the database as its user_version
 WRITTEN = (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm", ".lock", "report.html", "cases.parquet", PLAN)
 FOLDERS = ("tables", "figures", "timings")
-LONGEST = 2**26  # bytes of one text of the database; figures are the largest, some 10^6
-WORK = 10**8  # instructions of SQLite's machine for one query: ten for each row, and a row for each case
-EVERY = 10**5  # instructions between two looks at the limit
+LONGEST = 2**26  # bytes; the longest text that we write holds the figures of a study, some 10^6
+WORK = 10**8  # instructions of SQLite for one query; our longest takes ten for each case, of which there are thousands
+EVERY = 10**5  # instructions between two looks at that limit
 MULTIPLE = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file, which SQLite would delete
+ROLLBACK = b"\x01\x01"  # bytes 18 and 19 of a database without a write-ahead log
 
 _SCHEMA = """
 CREATE TABLE experiments (
@@ -45,69 +46,70 @@ CREATE TABLE cases (
 """
 
 
-def _plain(value: Any) -> object:
-    return value.item()  # a NumPy or JAX scalar
-
-
 def content_key(**content: object) -> str:
-    """The same content, in any order, has the same key."""
+    """Return a key that is the same for the same content, whatever its order."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class Store:
-    """The rows of one database. Made by `open_store`."""
+    """The rows of one database. `open_store` makes it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path):
-        self._connection, self._path = connection, path
+        self._connection = connection
+        self._path = path
 
     def begin(self, experiment: str, request: Mapping[str, object]) -> bool:
-        """Claim the folder for this request; whether it is finished already. Another request is refused."""
+        """Claim the folder for this request; returns whether it is finished already. Another request is refused."""
         asked = json.dumps(request, sort_keys=True)
         rows = self._rows("SELECT request, payload FROM experiments WHERE name = ?", experiment)
-        found = rows[0] if rows else None
-        if found is None:
-            with self._connection:
-                self._connection.execute("INSERT INTO experiments VALUES (?, ?, NULL)", [experiment, asked])
+        if not rows:
+            self._write("INSERT INTO experiments VALUES (?, ?, NULL)", experiment, asked)
             return False
-        if found[0] != asked:
-            other = _difference(self._read(mapping, found[0]), json.loads(asked))
-            raise UserError(f"{self._path} holds {experiment} with another {other}; take another --out.")
-        return found[1] is not None
+        ((found, payload),) = rows
+        if found != asked:
+            other = _difference(self._read(mapping, found), json.loads(asked))
+            raise UserError(f"{self._path} holds {experiment} with another {other}; take another folder.")
+        return payload is not None
 
     def finish(self, experiment: str, payload: dict) -> None:
-        text = json.dumps(payload, default=_plain)
-        with self._connection:
-            self._connection.execute("UPDATE experiments SET payload = ? WHERE name = ?", [text, experiment])
+        """Keep the record of a finished experiment."""
+        text = json.dumps(payload, default=plain)
+        self._write("UPDATE experiments SET payload = ? WHERE name = ?", text, experiment)
 
     def finished(self) -> list[dict]:
-        """The payload of each finished experiment, in the order of their names."""
+        """Return the record of each finished experiment, in the order of their names."""
         rows = self._rows("SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name")
         return [self._read(finished_record, payload) for (payload,) in rows]
 
     def case(self, key: str) -> dict | None:
-        """The result of a finished case."""
-        rows = self._rows("SELECT result FROM cases WHERE key = ?", key)
-        return self._read(mapping, rows[0][0]) if rows else None
+        """Return the result of a case, None if it is not finished."""
+        for (result,) in self._rows("SELECT result FROM cases WHERE key = ?", key):
+            return self._read(mapping, result)
+        return None
 
     def add_case(self, key: str, experiment: str, content: dict, result: dict, run: dict) -> None:
         """Keep a finished case; one that is there already stays as it is."""
-        texts = [json.dumps(part, sort_keys=True, default=_plain) for part in (content, result, run)]
-        with self._connection:
-            self._connection.execute("INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)", [key, experiment, *texts])
+        texts = [json.dumps(part, sort_keys=True, default=plain) for part in (content, result, run)]
+        self._write("INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)", key, experiment, *texts)
 
     def cases(self) -> list[dict]:
-        """Every case as one flat row: experiment, key, settings, result and run, in the order of the keys."""
+        """Return every case as one flat row: experiment, key, settings, result and run, in the order of the keys."""
         rows = self._rows("SELECT key, experiment, content, result, run FROM cases ORDER BY key")
         return [self._read(case_row, *row) for row in rows]
+
+    def _write(self, query: str, *values: str) -> None:
+        with self._connection:
+            self._connection.execute(query, values)
 
     def _rows(self, query: str, *values: str) -> list[tuple]:
         try:
             _limited(self._connection)
             return self._connection.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{self._path} is damaged ({error}); take another --out.") from error
+            raise UserError(f"{self._path} is damaged ({error}); take another folder.") from error
 
     def _read(self, parse: Callable[..., dict], *texts: Any) -> dict:
+        """Return what `parse` makes of some texts of the database, which may come from elsewhere."""
         try:
             return parse(*texts)
         except Foreign as error:
@@ -115,23 +117,23 @@ class Store:
                 f"{self._path} holds a figure with {error}, which no figure of proxlin has; take another folder."
             ) from error
         except DAMAGED as error:
-            raise UserError(f"{self._path} holds a result that is damaged; take another --out.") from error
+            raise UserError(f"{self._path} holds a result that is damaged; take another folder.") from error
 
 
 def _difference(found: dict, asked: dict) -> str:
-    """What differs, in words: "profile (quick, not paper)", or "config"."""
-    known = ("version", "profile", "seed", "config", "data")
-    name = next((name for name in known if found.get(name) != asked.get(name)), "config")
-    if name == "config":
-        return name
-    if name == "data":
-        return f"set of data than {', '.join(asked[name])}"
-    return f"{name} ({found.get(name)}, not {asked.get(name)})"
+    """Return what differs, in words: "profile (quick, not paper)", or "config"."""
+    differs = lambda name: found.get(name) != asked.get(name)
+    for name in ("version", "profile", "seed"):
+        if differs(name):
+            return f"{name} ({found.get(name)}, not {asked.get(name)})"
+    if differs("data") and not differs("config"):
+        return f"set of data than {', '.join(asked.get('data', ()))}"
+    return "config"
 
 
 @contextmanager
 def open_store(out: Path, create: bool = True) -> Iterator[Store]:
-    """The store in the folder `out`, which no other command can open at the same time."""
+    """Open the store in the folder `out`, which no other command can open at the same time."""
     if create:
         _make_folder(out)
     elif not (out / FILE).is_file():
@@ -143,21 +145,23 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
             _guard(connection)
             _check_format(connection, out / FILE)
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{out / FILE} cannot be used ({error}); take another --out.") from error
+            raise UserError(f"{out / FILE} cannot be used ({error}); take another folder.") from error
         yield Store(connection, out / FILE)
 
 
 def _make_folder(out: Path) -> None:
+    """Make the folder unless it is there."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; name a folder.")
+        raise UserError(f"{out} is a file; name a folder.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out} cannot be made ({error.strerror}); name a folder that can be written.") from error
+        raise UserError(f"{out} cannot be made ({error.strerror}); name a folder that can be written.") from error
 
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with this process however that ends."""
     import fcntl
 
     try:
@@ -186,16 +190,18 @@ def _check_folder(out: Path) -> None:
     for path in [*folders, *files]:
         if path.is_symlink() and not _leads_into(path, out):
             raise UserError(f"{path} is a link out of the folder; remove it, or name another folder.")
-        usual = path.is_dir() if path in folders else path.is_file()
-        if path.exists() and not usual:
-            raise UserError(f"{path} is not what proxlin writes there; remove it, or name another folder.")
+    unusual = [path for path in folders if path.exists() and not path.is_dir()]
+    unusual += [path for path in files if path.exists() and not path.is_file()]
+    for path in unusual:
+        raise UserError(f"{path} is not what proxlin writes there; remove it, or name another folder.")
     if _bytes_at(out / f"{FILE}-journal", -len(MULTIPLE), len(MULTIPLE)) == MULTIPLE:
         raise UserError(f"{out / FILE}-journal names a file to delete; remove the journal, or name another folder.")
-    if _bytes_at(out / FILE, 18, 2) not in (b"", b"\x01\x01"):
+    if _bytes_at(out / FILE, 18, 2) not in (b"", ROLLBACK):
         raise UserError(f"{out / FILE} is not a database that proxlin wrote; name another folder.")
 
 
 def _leads_into(path: Path, folder: Path) -> bool:
+    """Tell whether a link ends inside the folder."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a link to itself
@@ -206,13 +212,14 @@ def _bytes_at(path: Path, start: int, count: int) -> bytes:
     """Return some bytes of a file, from its end if `start` is negative; none if it is missing or shorter."""
     if not path.exists() or path.stat().st_size < max(-start, start + count):
         return b""
+    origin = os.SEEK_END if start < 0 else os.SEEK_SET
     with path.open("rb") as file:
-        file.seek(start, os.SEEK_END if start < 0 else os.SEEK_SET)
+        file.seek(start, origin)
         return file.read(count)
 
 
 def _guard(connection: sqlite3.Connection) -> None:
-    """Believe nothing of the schema, and end a query that takes too long or a text that is too large."""
+    """Let SQLite believe nothing of the schema and refuse texts that are too long."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
@@ -225,19 +232,21 @@ def _limited(connection: sqlite3.Connection) -> None:
 
 
 def _schema(connection: sqlite3.Connection) -> list[tuple]:
+    """Return everything that a database declares."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Make our tables in an empty database, and refuse one that has others."""
     _limited(connection)
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     schema = _schema(connection)
     if not schema:
         connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA user_version = {FORMAT}; COMMIT")
-    elif found != FORMAT:
-        raise UserError(f"{path} has format {found}, but this version of proxlin writes {FORMAT}; take another --out.")
-    else:
-        with closing(sqlite3.connect(":memory:")) as ours:
-            ours.executescript(_SCHEMA)
-            if schema != _schema(ours):
-                raise UserError(f"{path} has other tables than proxlin writes; take another --out.")
+        return
+    if found != FORMAT:
+        raise UserError(f"{path} has format {found}, but this version of proxlin writes {FORMAT}; take another folder.")
+    with closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(_SCHEMA)
+        if schema != _schema(ours):
+            raise UserError(f"{path} has other tables than proxlin writes; take another folder.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import UserError
+from ...run.progress import rich_bar
 from .base import Case, Plan
 from .store import Store
 from .workers import Engine, Outcome, case_key
@@ -19,7 +20,7 @@ from .workers import Engine, Outcome, case_key
 
 @dataclass
 class Sweep:
-    """`sweep(cases)` -> their results in the order asked, from the store or from the engine."""
+    """`sweep(cases)` returns their results in the order asked, from the store or from the engine."""
 
     experiment: str
     store: Store
@@ -30,27 +31,34 @@ class Sweep:
 
     def __call__(self, cases: Sequence[Case]) -> list[dict]:
         asked = {case_key(case): case for case in cases}
-        for key in asked.keys() - self.known.keys():
-            if (result := self.store.case(key)) is not None:
-                self.known[key] = result
-                self.progress.kept(asked[key])
-        missing = [case for key, case in asked.items() if key not in self.known]
-        for case, outcome in self.engine.outcomes(sorted(missing, key=_longest_first)):
+        missing = [case for key, case in asked.items() if not self._stored(key, case)]
+        longest_first = sorted(missing, key=lambda case: -case.work)  # so that the workers end together
+        for case, outcome in self.engine.outcomes(longest_first):
             self.known[case_key(case)] = self._keep(case, outcome)
             self.progress.done(case)
         return [self.known[case_key(case)] for case in cases]
 
+    def _stored(self, key: str, case: Case) -> bool:
+        """Tell whether the result of a case is known, after a look into the store."""
+        if key in self.known:
+            return True
+        result = self.store.case(key)
+        if result is None:
+            return False
+        self.known[key] = result
+        self.progress.kept(case)
+        return True
+
     def _keep(self, case: Case, outcome: Outcome) -> dict:
+        """Commit the outcome of a case; returns its result as it will be read when the sweep goes on."""
+        if outcome.wrong_use:
+            raise UserError(outcome.error)
         if outcome.error is not None:
-            raise UserError(outcome.error) if outcome.wrong_use else RuntimeError(f"{case.task}: {outcome.error}")
+            raise RuntimeError(f"{case.task}: {outcome.error}")
         content = {"task": case.task, "settings": dict(case.settings)}
         key = case_key(case)
         self.store.add_case(key, self.experiment, content, outcome.result or {}, outcome.run | self.about)
-        return self.store.case(key) or {}  # as it will be read when the sweep goes on
-
-
-def _longest_first(case: Case) -> float:
-    return -case.work  # so that the workers end together
+        return self.store.case(key) or {}
 
 
 class Bar:
@@ -59,12 +67,20 @@ class Bar:
     EVERY = 30.0  # seconds between two lines where there is no terminal
 
     def __init__(self, plan: Plan | None, say: Callable[[str], None], terminal: bool):
-        self.total, self.work = (plan.cases, plan.work) if plan else (0, 0.0)
-        self.count, self.share, self.fresh, self.say = 0, 0.0, 0.0, say
-        self.start = self.last = time.monotonic()
-        self.rich = _rich_bar(self.total) if terminal and self.total else None
+        self.plan = plan or Plan([], 0, 0.0)
+        self.say = say
+        self.count = 0
+        self.share = 0.0  # of the work, done now or by an earlier run
+        self.fresh = 0.0  # of the work, done now
+        self.start = time.monotonic()
+        self.last = self.start
+        self.rich: Any = None
+        if terminal and self.plan.cases:
+            self.rich = rich_bar("  cases", 1.0)
 
     def __enter__(self) -> "Bar":
+        if self.rich is not None:
+            self.rich.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,41 +88,34 @@ class Bar:
             self.rich.stop()
 
     def kept(self, case: Case) -> None:
-        """A case that an earlier run finished."""
+        """Count a case that an earlier run finished."""
         self.count += 1
-        self.share += case.work / self.work if self.work else 0.0
+        self.share += self._share(case)
         self._show(time.monotonic())
 
     def done(self, case: Case) -> None:
-        self.fresh += case.work / self.work if self.work else 0.0
+        """Count a case that this run finished."""
+        self.fresh += self._share(case)
         self.kept(case)
 
+    def _share(self, case: Case) -> float:
+        if not self.plan.work:
+            return 0.0
+        return case.work / self.plan.work
+
     def _show(self, now: float) -> None:
-        text = f"{self.count} of {max(self.total, self.count)} cases"
+        text = f"{self.count} of {max(self.plan.cases, self.count)} cases{self._left(now)}"
         if self.rich is not None:
-            self.rich.update(self.rich.task_ids[0], completed=min(self.share, 1.0), text=text + self._left(now))
+            self.rich.update(self.rich.task_ids[0], completed=min(self.share, 1.0), text=text)
         elif now - self.last > self.EVERY:
             self.last = now
-            self.say(text + self._left(now))
+            self.say(text)
 
     def _left(self, now: float) -> str:
-        if not self.fresh > 0 or self.share >= 1:
+        """Return the remaining time in words, by how fast the cases of this run were."""
+        if self.fresh <= 0 or self.share >= 1:
             return ""
         left = (now - self.start) * (1 - self.share) / self.fresh
-        return f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left"
-
-
-def _rich_bar(total: int) -> Any:
-    try:
-        from rich import progress
-    except ModuleNotFoundError:
-        return None
-    bar = progress.Progress(
-        progress.TextColumn("  {task.fields[text]}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeElapsedColumn(),
-    )
-    bar.add_task("sweep", total=1.0, text=f"0 of {total} cases")
-    bar.start()
-    return bar
+        if left > 90:
+            return f", about {left / 60:.0f} min left"
+        return f", about {left:.0f} s left"
