@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UserError
+from .options import Debug, Hidden, Seed, Target, check_hidden, check_seed
 
-WIDEST = 100_000  # hidden units; more is a slip of the hand
 SETUP = """import jax
 import proxlin as px
 from proxlin.data.tables import read_table, rescaled, standardized
@@ -26,33 +26,37 @@ problem = px.MeanOfLosses(px.residual(predict), px.L2(), (standardized(x), resca
 
 def advise(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file of numbers.")],
-    target: Annotated[list[str], typer.Option(help="A column to predict (may be repeated).")],
-    hidden: Annotated[int, typer.Option(help="Width of the hidden layer of tanh units; 0: a linear model.")] = 64,
+    target: Target,
+    hidden: Hidden = 64,
     budget: Annotated[float, typer.Option(help="Seconds that it may take, about.")] = 60.0,
     passes: Annotated[float, typer.Option(help="Effective passes that a fit may take.")] = 100.0,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> int:
     """Does Gauss-Newton pay on these data, or should SGD be taken? With the evidence, and code to paste."""
-    if not 0 <= hidden <= WIDEST:
-        raise UserError(f"--hidden {hidden}: take a width from 0 to {WIDEST}.")
+    check_hidden(hidden)
     if not 0 < budget < math.inf:
         raise UserError(f"--budget {budget:g}: take a positive number of seconds.")
     if not 0 < passes < math.inf:
         raise UserError(f"--passes {passes:g}: take a positive number.")
-    if not 0 <= seed < 2**31:
-        raise UserError(f"--seed {seed}: take a number from 0 to {2**31 - 1}.")
+    check_seed(seed)
     from ..data.tables import read_table
 
     table = read_table(file)
     x, y = table.split(target)
     if len(table) < 10:
         raise UserError(f"{file} has {len(table)} samples; advice needs 10 or more.")
-    sizes = (x.shape[1], *([hidden] if hidden else []), y.shape[1])
+    sizes = (x.shape[1], y.shape[1])
+    if hidden:
+        sizes = (x.shape[1], hidden, y.shape[1])
     setup = SETUP.format(path=str(file), targets=list(target), sizes=sizes, seed=seed)
-    say = None if quiet else lambda text: print(text, file=sys.stderr, flush=True)
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
     advice = _advise(x, y, sizes, {"budget": budget, "passes": passes, "seed": seed, "say": say})
     snippet = setup + advice.snippet.removeprefix("import proxlin as px\n")
     if as_json:

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, printable
+from .options import Debug
 
 PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 
 app = typer.Typer(help="Data sets: what is there, reading files into the cache, synthetic stand-ins.")
 Name = Annotated[str, typer.Argument(help="The name of a data set; `proxlin data list` shows them.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.command("list", epilog="Example: proxlin data list")
@@ -23,8 +23,11 @@ def list_all(
     from ..data import classification as data
 
     if as_json:
-        shapes = {name: {"rows": each.rows, "columns": each.columns} for name, each in data.SOURCES.items()}
-        print(json.dumps([{"name": name, **shape, "where": _where(name)} for name, shape in shapes.items()], indent=1))
+        rows = [
+            {"name": name, "rows": source.rows, "columns": source.columns, "where": _where(name)}
+            for name, source in data.SOURCES.items()
+        ]
+        print(json.dumps(rows, indent=1))
         return 0
     for name, source in data.SOURCES.items():
         print(printable(f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}"))
@@ -49,9 +52,10 @@ def get(
         raise UserError(f"there is no {name} in PROXLIN_DATA: get it from {PAGE} and give it as --from FILE.")
     _keep(name, path, sha256)
     test = data.TESTS.get(name)
-    beside = path.with_name(Path(data.known(test).file).name) if test else None
-    if test and beside is not None and beside.is_file():
-        _keep(test, beside, None)
+    if test:
+        beside = path.with_name(Path(data.known(test).file).name)
+        if beside.is_file():
+            _keep(test, beside, None)
     return 0
 
 
@@ -79,14 +83,17 @@ def check(debug: Debug = False) -> int:
         if path is not None and cache.sha256(path) != source.sha256:
             faults.append(f"{path}: its SHA-256 is not that of {name}")
         kept = data.entry(name)
-        old = kept.exists() and data.cached(name) is None
-        print(printable(f"{name:10s} {_where(name)}{f'; {kept} is old or damaged and will be rebuilt' if old else ''}"))
+        line = f"{name:10s} {_where(name)}"
+        if kept.exists() and data.cached(name) is None:
+            line += f"; {kept} is old or damaged and will be rebuilt"
+        print(printable(line))
     if faults:
         raise UserError(f"{'; '.join(faults)}.")
     return 0
 
 
 def _where(name: str) -> str:
+    """Return where a data set comes from: the cache, a folder, or nowhere yet."""
     from ..data import classification as data
 
     if (found := data.cached(name)) is not None:
@@ -97,13 +104,13 @@ def _where(name: str) -> str:
 
 
 def _keep(name: str, path: Path, sha256: str | None) -> None:
+    """Read a file into the cache, and say so."""
     from rich.console import Console
     from rich.markup import escape
 
     from ..data import classification as data
 
-    with Console(stderr=True).status(
-        escape(printable(f"checking and reading {path}"))
-    ):  # the parser says nothing on its way
+    said = escape(printable(f"checking and reading {path}"))
+    with Console(stderr=True).status(said):  # the parser says nothing on its way
         table = data.get(name, path, sha256)
     print(printable(f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}."))

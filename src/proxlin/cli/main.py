@@ -1,6 +1,6 @@
 """The `proxlin` command: exit code 0 done; 2 wrong use or bad input, said in one sentence; 130 interrupted; 1 a bug.
 
-Nothing heavy is imported here, so that `proxlin --version` answers at once; typer is needed from `commands` on.
+Nothing heavy is imported here, so that `proxlin --version` answers at once; typer is needed from `app` on.
 """
 
 import sys
@@ -11,7 +11,7 @@ from ..errors import UserError, printable, require
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code. Without arguments those of the process, which signals then end."""
+    """Run the command line and return the exit code; without arguments those of the process, which signals then end."""
     if arguments is not None:
         return _run(list(arguments))
     if sys.argv[1:] == ["--version"]:
@@ -30,7 +30,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         require("typer", "cli")
-        from .commands import run
+        from .app import run
 
         return run(arguments)
     except KeyboardInterrupt:

@@ -259,13 +259,16 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     def _decoded(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the places in classes_ of the best labels, one for each position."""
         layers = self._w["letter"]
-        if lengths.max() == 1 and len(layers) == 1:
+        longest = int(lengths.max())
+        if longest == 1 and len(layers) == 1:
             return np.argmax(x @ layers[0]["W"].T + layers[0]["b"], axis=1)
         with jax.enable_x64(True):
-            predict = self._model(int(lengths.max()))
-            w, data = jax.tree.map(jnp.asarray, (self._w, (padded(x, lengths), lengths)))
+            predict = self._model(longest)
+            data = (padded(x, lengths), lengths)
+            w, data = jax.tree.map(jnp.asarray, (self._w, data))
             found = np.asarray(outputs(predict, predict.oracle, w, data, predict.oracle.decode))
-        return found[np.arange(found.shape[1])[None] < lengths[:, None]]
+        inside = np.arange(found.shape[1])[None] < lengths[:, None]
+        return found[inside]
 
 
 class PlainScores(eqx.Module):

@@ -17,10 +17,9 @@ def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
     """Return all positions one after the other, and the lengths; a table as it is, with None."""
     if is_table(X):
         return X, None
-    widths = [np.shape(each)[1] if np.ndim(each) == 2 else None for each in X]
-    if len(set(widths)) > 1:
-        other = next(i for i, width in enumerate(widths) if width != widths[0])
-        raise ValueError(f"Sequence {other} of X has the shape {np.shape(X[other])}; sequence 0 has {np.shape(X[0])}.")
+    for i, each in enumerate(X):
+        if np.ndim(each) != 2 or np.shape(each)[1] != np.shape(X[0])[1]:
+            raise ValueError(f"Sequence {i} of X has the shape {np.shape(each)}; sequence 0 has {np.shape(X[0])}.")
     lengths = np.array([len(each) for each in X])
     if lengths.min() == 0:
         raise ValueError(f"Sequence {lengths.argmin()} of X is empty; it needs a position.")

@@ -110,21 +110,26 @@ def load_model(path: str | Path) -> Model:
 
 def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     """Return a model with everything of the right type, shape and size, or raise one of the errors DAMAGED."""
-    asked = Asked(**(text["asked"] | {"targets": _texts(text["asked"]["targets"])}))
+    targets = _texts(text["asked"]["targets"])
+    asked = Asked(**(text["asked"] | {"targets": targets}))
     _demand(type(asked.hidden) is int and asked.hidden >= 0)
     _demand(asked.loss in LOSSES and asked.targets)
-    encoder = Encoder(tuple(_feature(**each) for each in text["features"]), _texts(text["left_out"]))
+    features = tuple(_feature(**each) for each in text["features"])
+    encoder = Encoder(features, _texts(text["left_out"]))
     p = encoder.width
-    k = len(asked.targets)
+    k = len(targets)
     units = Units(**{name: _floats(arrays[f"units.{name}"], np.float64) for name in UNITS})
     _demand(units.x_center.shape == units.x_scale.shape == (p,))
     _demand(units.y_center.shape == units.y_scale.shape == (k,))
     _demand(np.all(units.x_scale > 0) and np.all(units.y_scale > 0))
     network = network_of(p, asked.hidden, k)
-    leaves, treedef = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    leaves, treedef = jax.tree.flatten(shapes)
     given = [arrays[f"w{i}"] for i in range(len(leaves))]
     fits = given[0].shape[0]
-    _demand(fits > 0 and [x.shape for x in given] == [(fits, *x.shape) for x in leaves])
+    _demand(fits > 0)
+    for x, leaf in zip(given, leaves, strict=True):
+        _demand(x.shape == (fits, *leaf.shape))
     w = treedef.unflatten([_floats(x, given[0].dtype) for x in given])
     return Model(asked, encoder, units, w, dict(text["about"]))
 

@@ -65,11 +65,16 @@ class Found:
         """Return a row for each setting that was tried."""
         rows = []
         for setting, losses in zip(self.settings, self.losses, strict=True):
-            row: dict[str, Any] = {"loss": name, "model": "network" if setting.start else "linear"}
-            row |= {"ridge": setting.ridge, "step": setting.step}
-            row |= {"cross-validated loss": float(losses.mean())}
-            row |= {"standard error": float(losses.std() / np.sqrt(len(losses)))}
-            rows.append(row | {"chosen": setting == self.setting})
+            row = {
+                "loss": name,
+                "model": "network" if setting.start else "linear",
+                "ridge": setting.ridge,
+                "step": setting.step,
+                "cross-validated loss": float(losses.mean()),
+                "standard error": float(losses.std() / np.sqrt(len(losses))),
+                "chosen": setting == self.setting,
+            }
+            rows.append(row)
         return rows
 
 
@@ -123,7 +128,8 @@ def choose(
     def evaluate(trials: list[Trial]) -> list[np.ndarray]:
         return list(cross_validated(task, [trial.setting["fit"] for trial in trials], fold, folds, say))
 
-    grid = Grid({"fit": Choice(settings, tuple(range(len(settings))))}, len(settings))
+    everything = tuple(range(len(settings)))
+    grid = Grid({"fit": Choice(settings, everything)}, len(settings))
     (best,) = tune_grids([grid], evaluate, lambda runs: float(runs[0].mean()), seeds=[1])
     return best.setting["fit"], np.stack([runs[0] for _, runs in best.tried])
 
@@ -147,8 +153,13 @@ def unseen_errors(task: Task, settings: Sequence[Setting], fold: np.ndarray, fol
     weights = np.tile(training, (len(settings), 1))
     each = [setting for setting in settings for _ in range(folds)]
     fits = train(task, each, weights, [0] * len(each), say)
-    fitted = predict(task.network(), fits.w, task.x).reshape(len(settings), folds, *task.y.shape)
-    error = np.concatenate([fitted[:, j, fold == j] - task.y[fold == j] for j in range(folds)], axis=1)
+    fitted = predict(task.network(), fits.w, task.x)
+    fitted = fitted.reshape(len(settings), folds, *task.y.shape)
+    parts = []
+    for j in range(folds):
+        unseen = fold == j
+        parts.append(fitted[:, j, unseen] - task.y[unseen])
+    error = np.concatenate(parts, axis=1)
     return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
 
 

@@ -1,0 +1,66 @@
+"""`proxlin predict MODEL FILE`: the targets of a fitted model for each row of a table."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UserError, printable
+from ..files.writing import check_writable, write_file
+from .options import Debug, Json, Quiet, Table, print_notes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="model.npz, as `proxlin fit` wrote it.")],
+    file: Table,
+    out: Annotated[Path | None, typer.Option(help="A CSV file to write, in place of the standard output.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Predict the targets of a fitted model for each row of a table, as CSV."""
+    if out is not None:
+        if out.is_dir():
+            raise UserError(f"--out {out} is a folder; name a file.")
+        check_writable(out)
+    from ..data.frames import read_frame
+    from ..experiments.engine.workers import use_64_bits
+
+    use_64_bits()
+    from ..plots.pages import formula
+    from ..tables.model import load_model
+
+    loaded = load_model(model)
+    values, notes = loaded.predict(read_frame(file))
+    names = loaded.asked.targets
+    if as_json:
+        text = json.dumps([dict(zip(names, row, strict=True)) for row in values.tolist()]) + "\n"
+    else:
+        text = _csv(names, values)
+        for name in names:
+            if formula(name):
+                notes.append(f"the column {name!r} is a formula to a spreadsheet; import it as text")
+    if not quiet:
+        print_notes(notes)
+    if out is not None:
+        write_file(out, text.encode())
+        return 0
+    if sys.stdout.isatty():  # a terminal is to obey nothing in a header; a pipe or a file gets it as it is
+        text = printable(text, keep="\n")
+    print(text, end="")
+    return 0
+
+
+def _csv(names: tuple[str, ...], values: "np.ndarray") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(values.tolist())
+    return text.getvalue()
