@@ -155,7 +155,7 @@ def test_a_file_larger_than_memory(tmp_path, capsys, monkeypatch):
 
 
 def tampered(path: Path, members: dict[str, bytes | None], compress: int = zipfile.ZIP_STORED) -> None:
-    """The same file with other members."""
+    """Write the archive again with these members replaced, added or (None) left out."""
     with zipfile.ZipFile(path) as archive:
         kept = {name: archive.read(name) for name in archive.namelist()} | {
             f"{name}.npy": content for name, content in members.items()

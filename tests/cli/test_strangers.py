@@ -158,7 +158,7 @@ def written(path: Path, text: str) -> Path:
 
 
 def test_a_name_that_is_markup_is_a_name(tmp_path, said):
-    """Of rich, which draws the progress: [/red] would close a style that nobody opened."""
+    """Rich draws the progress, and in its markup [/red] would close a style that nobody opened."""
     odd = tmp_path / "a["
     odd.mkdir()
     assert "SHA-256" in said("data", "get", "ijcnn1", "--from", written(odd / "red].svm", "x"))

@@ -56,7 +56,7 @@ def nothing(tmp_path, monkeypatch):
 
 @pytest.fixture
 def files(nothing, monkeypatch):
-    """The same machine with the files."""
+    """Give the machine of `nothing` the real files too."""
     monkeypatch.setenv("PROXLIN_DATA", str(nothing / "data"))
     return nothing
 

@@ -126,7 +126,7 @@ def map_of(w, sample):
 
 @eqx.filter_jit
 def answers(way, outer, X, y, w, kappa, ridge):
-    """Of each instance: the answer, its value as the problem computes it, and the gap that was wanted.
+    """Solve each instance: return the answer, its value as the problem computes it, and the gap that was wanted.
 
     `way` is there for the cache of compiled functions.
     """
