@@ -13,11 +13,10 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ..checks import check_like, check_parameters
+from ..checks import check_like, check_parameters, whole
 from ..compiled import compiled
 from ..problem import AbstractProblem
 from ..types import Params, dtype_of, is_parameter, parameters
-from .arguments import count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +30,10 @@ class Singular:
 
 
 def least_singular(problem: AbstractProblem, w: Params) -> float:
-    """sigma_min(J(w)'), J (nk, d) the Jacobian of the stacked phi: 0 if nk > d. Dense, by QR and a
-    singular value decomposition."""
+    """Return sigma_min(J(w)'), J (nk, d) the Jacobian of the stacked phi: 0 if nk > d.
+
+    It is dense, by QR and a singular value decomposition.
+    """
     w = check_parameters(w, problem.data)
     return float(_least_singular(problem, w))
 
@@ -40,36 +41,41 @@ def least_singular(problem: AbstractProblem, w: Params) -> float:
 def least_singular_matrix_free(
     problem: AbstractProblem, w: Params, tol: float = 1e-8, steps: int | None = None, seed: int = 0
 ) -> Singular:
-    """The same by products with J and J' alone: Golub and Kahan's bidiagonalisation, J'U = V C with C (m, m).
+    """Return sigma_min(J(w)') by products with J and J' alone: the bidiagonalisation J'U = V C of Golub and Kahan.
 
         alpha_j v_j = J'u_j - beta_j v_{j-1},      beta_{j+1} u_{j+1} = J v_j - alpha_j u_j
 
-    sigma_min(C) falls to sigma_min(J') as m grows, to it at m = nk; |J J'x - theta^2 x| = beta_{m+1} alpha_m |y_m| for
-    the Ritz vector x = U y. It stops at a residual of tol theta^2. Only the u_j are stored and kept orthogonal (one
-    side is enough: Simon and Zha 2000).
+    C is (m, m). sigma_min(C) falls to sigma_min(J') as m grows, and reaches it at m = nk. For the Ritz vector x = U y,
+    |J J'x - theta^2 x| = beta_{m+1} alpha_m |y_m|; it stops where that is at most tol theta^2. Only the u_j are stored
+    and kept orthogonal (one side is enough: Simon and Zha 2000).
     """
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     problem = problem.bind(rest)
     shape = (len(problem.coefficients()), problem.outputs(at))
-    size, dtype = math.prod(shape), dtype_of(at)
+    dtype = dtype_of(at)
+    most = math.prod(shape)
+    if steps is not None:
+        most = min(most, whole(steps, "steps", high=math.inf))
     start = np.random.default_rng(seed).normal(size=shape)
-    U = np.zeros((0, size))
+    u = start.ravel() / np.linalg.norm(start)
+    v = optax.tree.zeros_like(at)
+    beta = 0.0
+    U = np.zeros((0, u.size))
     C = np.zeros((0, 0))
-    u, v, beta = start.ravel() / np.linalg.norm(start), optax.tree.zeros_like(at), 0.0
-    most = size if steps is None else min(size, count(steps, "steps"))
     look = 1  # the next m at which C is looked at; it grows by a quarter, so that looking costs no more than m steps
     for m in range(1, most + 1):
         U = np.vstack([U, u])
-        v, alpha, image = _half_steps(problem, at, jnp.asarray(u.reshape(shape), dtype), v, jnp.asarray(beta, dtype))
+        along = jnp.asarray(u.reshape(shape), dtype)
+        v, alpha, image = _half_steps(problem, at, along, v, jnp.asarray(beta, dtype))
         C = np.pad(C, ((0, 1), (0, 1)))
         C[-1, -1] = float(alpha)
         C[-2:-1, -1] = beta
         u = np.asarray(image, float).ravel() - float(alpha) * u
-        for _ in range(2):
+        for _ in range(2):  # once leaves what rounding lost where u is nearly in the span of U
             u = u - U.T @ (U @ u)
         beta = float(np.linalg.norm(u))
-        closed = beta <= 1e-14 * np.abs(C).max()
+        closed = beta <= 1e-14 * np.abs(C).max()  # the space is exhausted: what is left of u is rounding
         if m >= look or m == most or closed:
             look = m + 1 + m // 4
             ritz = _ritz(C, beta)
@@ -81,16 +87,18 @@ def least_singular_matrix_free(
 
 def _ritz(C: np.ndarray, beta: float) -> Singular:
     _, sigma, Y = np.linalg.svd(C)
-    return Singular(float(sigma[-1]), float(beta * C[-1, -1] * abs(Y[-1, -1])), len(C))
+    residual = beta * C[-1, -1] * abs(Y[-1, -1])
+    return Singular(float(sigma[-1]), float(residual), len(C))
 
 
 def segment_smoothness(problem: AbstractProblem, w: Params, after: Params, points: int = 17) -> float:
-    """L on the segment from w to w + d: the largest |phi''(w + s d)[e, e]| at `points` values of s, e = d / |d|.
+    """Return L on the segment from w to w + d: the largest |phi''(w + s d)[e, e]| at `points` values of s, e = d / |d|.
 
     It is local, and all that Proposition 1 needs of this one step: the remainder phi(w + d) - phi(w) - J d is |d|^2
     times a mean of phi''(w + s d)[e, e] / 2 with weights 2 (1 - s).
     """
-    w, after = check_parameters(w, problem.data), check_parameters(after, problem.data)
+    w = check_parameters(w, problem.data)
+    after = check_parameters(after, problem.data)
     check_like(after, w, "The end of the segment")
     return float(_segment_smoothness(problem, w, after, points))
 
@@ -99,16 +107,19 @@ def segment_smoothness(problem: AbstractProblem, w: Params, after: Params, point
 def _least_singular(problem: AbstractProblem, w: Params) -> Array:
     J = problem.expand(w).jacobian
     J = J.reshape(-1, J.shape[-1])
-    if J.shape[0] > J.shape[1]:
+    rows, columns = J.shape
+    if rows > columns:
         return jnp.zeros((), J.dtype)
-    return jnp.linalg.svd(jnp.linalg.qr(J.T, mode="r"), compute_uv=False)[-1]  # nk x nk: d is the long side
+    R = jnp.linalg.qr(J.T, mode="r")  # nk x nk: d is the long side
+    return jnp.linalg.svd(R, compute_uv=False)[-1]
 
 
 @compiled
 def _half_steps(problem: AbstractProblem, w: Params, u: Array, v: Params, beta: Array) -> tuple[Params, Array, Array]:
     v = optax.tree.add_scale(problem.pull(w, u), -beta, v)
     alpha = jnp.asarray(optax.tree.norm(v))
-    v = optax.tree.scale(1 / jnp.where(alpha > 0, alpha, jnp.ones_like(alpha)), v)
+    length = jnp.where(alpha > 0, alpha, jnp.ones_like(alpha))  # v is 0 where alpha is, and stays so: no 0 / 0
+    v = optax.tree.scale(1 / length, v)
     return v, alpha, problem.push(w, v)
 
 
@@ -118,11 +129,12 @@ def _segment_smoothness(problem: AbstractProblem, w: Params, after: Params, poin
     problem = problem.bind(rest)
     d = optax.tree.sub(parameters(after), at)
     square = jnp.asarray(optax.tree.vdot(d, d))
-    square = jnp.where(square > 0, square, jnp.ones_like(square))
-    norm = lambda u: jnp.sqrt(jnp.sum(u * u))
+    square = jnp.where(square > 0, square, jnp.ones_like(square))  # a segment of no length has curvature 0, not nan
 
     def curvature(s: Array) -> Array:
-        along = lambda s: problem.push(optax.tree.add_scale(at, s, d), d)
-        return norm(jax.jvp(along, (s,), (jnp.ones_like(s),))[1])
+        slope = lambda s: problem.push(optax.tree.add_scale(at, s, d), d)
+        _, bend = jax.jvp(slope, (s,), (jnp.ones_like(s),))
+        return jnp.sqrt(jnp.sum(bend * bend))
 
-    return jnp.max(jax.lax.map(curvature, jnp.linspace(0, 1, points, dtype=square.dtype))) / square
+    places = jnp.linspace(0, 1, points, dtype=square.dtype)
+    return jnp.max(jax.lax.map(curvature, places)) / square

@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import real, whole
 from ..types import Scalar
-from .arguments import count, positive
 
 FLOOR = 1e-13  # below it F is round-off of float64 and of subproblems solved to 100 eps
 
 
 def least_kappa(n: int, smoothness: Scalar, lipschitz: Scalar) -> float:
-    """L l / sqrt n, the least proximal weight of Proposition 1: the mean of n losses is (l / sqrt n)-Lipschitz."""
-    n = count(n, "n")
-    return positive(smoothness, "smoothness", zero=True) * positive(lipschitz, "lipschitz") / math.sqrt(n)
+    """Return L l / sqrt n, the least kappa of Proposition 1: the mean of n losses is (l / sqrt n)-Lipschitz."""
+    n = whole(n, "n", high=math.inf)
+    smoothness = real(smoothness, "smoothness", low=0.0)
+    lipschitz = positive(lipschitz, "lipschitz")
+    return smoothness * lipschitz / math.sqrt(n)
 
 
 def quadratic_radius(
@@ -29,7 +31,7 @@ def quadratic_radius(
     least_singular: Scalar,
     kappa: Scalar | None = None,
 ) -> float:
-    """R = (sharpness * least_singular)^2 / (kappa n^2): where the quadratic phase of exact prox-linear starts.
+    """Return R = (sharpness * least_singular)^2 / (kappa n^2): where the quadratic phase of exact prox-linear starts.
 
     kappa = L l / sqrt n (None) gives (sharpness least_singular)^2 / (L l n^{3/2}); kappa = L l gives n^2 in place of
     n^{3/2} (the paper names the second kappa and the first radius). Before it each step gains at least R/2.
@@ -40,23 +42,30 @@ def quadratic_radius(
     0.25
     """
     least = least_kappa(n, smoothness, lipschitz)
-    weight = least if kappa is None else positive(kappa, "kappa")
+    weight = least
+    if kappa is not None:
+        weight = positive(kappa, "kappa")
     if weight < least * (1 - 1e-12):  # round-off of L l / sqrt n computed elsewhere
         raise ValueError(f"Proposition 1 needs kappa >= L l / sqrt n = {least:.6g}; it is {weight:.6g}.")
     if float(sharpness) == 0:
         raise ValueError("Proposition 1 needs a sharp outer function, such as px.L2() or px.L1(); its sharpness is 0.")
     top = positive(sharpness, "sharpness") * positive(least_singular, "least_singular") / n
-    return math.inf if weight == 0 else top**2 / weight
+    if weight == 0:  # phi is linear, and the quadratic phase is everywhere
+        return math.inf
+    return top**2 / weight
 
 
 def next_gap(gap: Scalar, radius: Scalar) -> float:
-    """min over s in [0, 1] of (1 - s) gap + s^2 gap^2 / (2 R), Proposition 1's bound on the next gap F_{t+1} - F*.
+    """Return min over s in [0, 1] of (1 - s) gap + s^2 gap^2 / (2 R), Proposition 1's bound on the next gap.
 
     >>> next_gap(3.0, radius=1.0), next_gap(0.5, radius=1.0)
     (2.5, 0.125)
     """
-    gap, radius = float(gap), float(radius)
-    return gap - radius / 2 if gap >= radius else gap**2 / (2 * radius)
+    gap = float(gap)
+    radius = float(radius)
+    if gap >= radius:
+        return gap - radius / 2
+    return gap**2 / (2 * radius)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Phase:
 
 
 def quadratic_phase(values: Any, floor: float = FLOOR) -> Phase | None:
-    """R_j = min over t >= j of F_t^2 / (2 F_{t+1}); the phase starts at the first j with F_j <= R_j.
+    """Return the first j with F_j <= R_j, where the phase starts, and R_j = min over t >= j of F_t^2 / (2 F_{t+1}).
 
     `values` are F_t - min F of a run. None if it did not come down to `floor`: what follows the last iterate is
     unknown. A ratio whose F_{t+1} is below the floor is round-off; it only counts, as at least F_t^2 / (2 floor),
@@ -85,6 +94,15 @@ def quadratic_phase(values: Any, floor: float = FLOOR) -> Phase | None:
         return None
     gaps = gaps[: end[0]]  # those above the floor; what comes after them is round-off
     ratios = gaps[:-1] ** 2 / (2 * gaps[1:])
-    radii = np.append(np.minimum.accumulate(ratios[::-1])[::-1], gaps[-1] ** 2 / (2 * floor))
+    from_here_on = np.minimum.accumulate(ratios[::-1])[::-1]
+    radii = np.append(from_here_on, gaps[-1] ** 2 / (2 * floor))
     inside = np.flatnonzero(gaps <= radii)
-    return Phase(int(inside[0]), float(radii[inside[0]])) if len(inside) else None
+    if not len(inside):
+        return None
+    start = int(inside[0])
+    return Phase(start, float(radii[start]))
+
+
+def positive(x: Scalar, name: str) -> float:
+    """Return a positive number, or raise a sentence."""
+    return real(x, name, low=0.0, open=True)

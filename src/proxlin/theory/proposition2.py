@@ -5,33 +5,41 @@ F(wbar) / sigma in [low, high] with probability 1 - delta;   sigma > R / low: ab
 
 import math
 
+from ..checks import real, whole
 from ..types import Scalar
-from .arguments import count, positive, probability
+from .proposition1 import positive
 
 
 def noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
-    """sqrt k (1 - (4 c)^{1/4}), sqrt k (1 + (16 c)^{1/4}), c = log(2n/delta) / k: the appendix's F(wbar) / sigma.
+    """Return sqrt k (1 - (4 c)^{1/4}) and sqrt k (1 + (16 c)^{1/4}), c = log(2n/delta) / k, around F(wbar) / sigma.
 
-    Needs k >= 4 log(2n/delta), and raises where it fails: for k = 10 at every n if delta <= 0.16.
+    They are the appendix's. It needs k >= 4 log(2n/delta), and raises where that fails: for k = 10 at every n if
+    delta <= 0.16.
     """
-    n, k, delta = count(n, "n"), count(k, "k"), probability(delta)
+    n = _count(n, "n")
+    k = _count(k, "k")
+    delta = probability(delta)
     least = 4 * math.log(2 * n / delta)
     if k < least:
         raise ValueError(
             f"Proposition 2 needs k >= 4 log(2n/delta) = {least:.4g}; k is {k}. Take sharp_noise_window, for any k."
         )
-    return math.sqrt(k) * (1 - (least / k) ** 0.25), math.sqrt(k) * (1 + (4 * least / k) ** 0.25)
+    low = 1 - (least / k) ** 0.25
+    high = 1 + (4 * least / k) ** 0.25
+    return math.sqrt(k) * low, math.sqrt(k) * high
 
 
 def sharp_noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
-    """E chi_k -+ sqrt(2 log(2/delta) / n), not below 0: F(wbar) / sigma by Gaussian concentration, for any k."""
-    n, delta = count(n, "n"), probability(delta)
-    center, t = chi_mean(k), math.sqrt(2 * math.log(2 / delta) / n)
-    return max(center - t, 0.0), center + t
+    """Return E chi_k -+ sqrt(2 log(2/delta) / n), not below 0: F(wbar) / sigma by Gaussian concentration, for any k."""
+    n = _count(n, "n")
+    delta = probability(delta)
+    center = chi_mean(k)
+    width = math.sqrt(2 * math.log(2 / delta) / n)
+    return max(center - width, 0.0), center + width
 
 
 def noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, float]:
-    """(low, high) of Proposition 2 for the noise sigma, with probability 1 - delta over Gaussian noise.
+    """Return (low, high) of Proposition 2 for the noise sigma, with probability 1 - delta over Gaussian noise.
 
     Above high the quadratic phase starts below the noise level, F(w_j) <= R < F(wbar): it is of no use. Below low the
     noise level is below R. Raises where k < 4 log(2n/delta).
@@ -44,7 +52,7 @@ def noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, f
 
 
 def sharp_noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, float]:
-    """The same for any k, and far tighter: F(wbar) / sigma is within E chi_k +- sqrt(2 log(2/delta) / n).
+    """Return a window as `noise_window` does, for any k and far tighter, by `sharp_noise_factors`.
 
     >>> low, high = sharp_noise_window(1.0, n=100, k=128, delta=0.05)
     >>> round(low, 4), round(high, 4)
@@ -54,15 +62,32 @@ def sharp_noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[fl
 
 
 def chi_mean(k: int) -> float:
-    """E chi_k = sqrt 2 Gamma((k + 1) / 2) / Gamma(k / 2), the mean norm of a standard Gaussian vector in R^k.
+    """Return E chi_k = sqrt 2 Gamma((k + 1) / 2) / Gamma(k / 2), the mean norm of a standard Gaussian vector in R^k.
 
     >>> round(chi_mean(10), 4)
     3.0843
     """
-    k = count(k, "k")
-    return math.sqrt(2) * math.exp(math.lgamma((k + 1) / 2) - math.lgamma(k / 2))
+    k = _count(k, "k")
+    ratio = math.exp(math.lgamma((k + 1) / 2) - math.lgamma(k / 2))
+    return math.sqrt(2) * ratio
+
+
+def probability(delta: float) -> float:
+    """Return delta, or raise a sentence unless it lies between 0 and 1."""
+    value = real(delta, "delta")
+    if not 0 < value < 1:
+        raise ValueError(f"delta must be between 0 and 1; it is {delta}.")
+    return value
+
+
+def _count(x: int, name: str) -> int:
+    return whole(x, name, high=math.inf)
 
 
 def _window(radius: Scalar, factors: tuple[float, float]) -> tuple[float, float]:
-    radius, (low, high) = positive(radius, "radius"), factors
-    return radius / high, radius / low if low > 0 else math.inf
+    """Return the sigma at which F(wbar) is the radius, for the larger factor and for the smaller one."""
+    radius = positive(radius, "radius")
+    low, high = factors
+    if low == 0:
+        return radius / high, math.inf
+    return radius / high, radius / low
