@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..errors import UserError
@@ -57,9 +58,15 @@ SOURCES = {
         0.4876,
     ),
 }
-# Of an entry in the cache: the kind of each array and its number of axes.
-FIELDS = {"labels": ("f", 1), "starts": ("i", 1), "columns": ("i", 1), "values": ("f", 1)}
-FIELDS |= {"width": ("i", 0), "sha256": ("U", 0)}
+# The arrays of an entry in the cache: the kind of each and its number of axes.
+FIELDS = {
+    "labels": ("f", 1),
+    "starts": ("i", 1),
+    "columns": ("i", 1),
+    "values": ("f", 1),
+    "width": ("i", 0),
+    "sha256": ("U", 0),
+}
 TESTS = {"ijcnn1": "ijcnn1.t"}  # data sets that come with a test set of their own
 
 
@@ -85,12 +92,13 @@ class Labelled:
 
     @property
     def columns(self) -> int:
-        return self.x.columns if isinstance(self.x, SparseRows) else self.x.shape[1]
+        if isinstance(self.x, SparseRows):
+            return self.x.columns
+        return self.x.shape[1]
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Labelled":
-        x = self.x
-        part = SparseRows(x.indices[rows], x.values[rows], x.columns) if isinstance(x, SparseRows) else x[rows]
-        return replace(self, x=part, y=self.y[rows])
+        x = jax.tree.map(lambda array: array[rows], self.x)
+        return replace(self, x=x, y=self.y[rows])
 
 
 @dataclass(frozen=True)
@@ -104,11 +112,13 @@ class Parts:
 
 
 def load(name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64) -> Labelled:
-    """A data set by its name, rows normalised; real where it can be had, and `say` is told where it is not."""
+    """Return a data set by its name, rows normalised; real where it can be had, and `say` is told where it is not."""
     sha256 = known(name).sha256
-    if (found := cached(name)) is not None:
+    found = cached(name)
+    path = in_data_folder(name)
+    if found is not None:
         table, sha256 = found
-    elif (path := in_data_folder(name)) is not None:
+    elif path is not None:
         table = get(name, path, keep=False)
     else:
         say(f"{name}: no file of it in PROXLIN_DATA or the cache, so synthetic data of its shape is used.")
@@ -124,7 +134,7 @@ def parts(
     say: Callable[[str], Any] = print,
     dtype: Any = np.float64,
 ) -> Parts:
-    """Shares of the rows by a seeded permutation; a set with a test set of its own keeps all of its rows to train."""
+    """Split the rows by a seeded permutation; a set with a test set of its own keeps all of its rows to train."""
     data = load(name, say, dtype)
     contents = {name: data.content}
     order = np.random.default_rng(seed).permutation(len(data))
@@ -133,25 +143,35 @@ def parts(
         contents[held.name] = held.content
     else:
         count = round(test * len(data))
-        held, order = data[np.sort(order[:count])], order[count:]
+        held = data[np.sort(order[:count])]
+        order = order[count:]
     count = round(validation * len(order))
-    return Parts(data[np.sort(order[count:])], data[np.sort(order[:count])], held, _origin(name, contents))
+    watched = data[np.sort(order[:count])]
+    train = data[np.sort(order[count:])]
+    return Parts(train, watched, held, _origin(name, contents))
 
 
 def origin_of(name: str) -> Origin:
-    """Where the rows of `parts(name)` come from, its test set included."""
-    return _origin(name, {each: _content(each) for each in (name, TESTS.get(name)) if each is not None})
+    """Return where the rows of `parts(name)` come from, its test set included."""
+    names = [name]
+    if name in TESTS:
+        names.append(TESTS[name])
+    return _origin(name, {each: _content(each) for each in names})
 
 
 def _content(name: str) -> str:
-    """The checksum of the file that `load` would take, or "synthetic"."""
-    if (found := cached(name)) is not None:
-        return found[1]
-    return SYNTHETIC if in_data_folder(name) is None else known(name).sha256
+    """Return the checksum of the file that `load` would take, or "synthetic"."""
+    found = cached(name)
+    if found is not None:
+        _, sha256 = found
+        return sha256
+    if in_data_folder(name) is None:
+        return SYNTHETIC
+    return known(name).sha256
 
 
 def _origin(name: str, contents: Mapping[str, str]) -> Origin:
-    """The origin of a data set from the contents of its files."""
+    """Return the origin of a data set from the contents of its files."""
     missing = [each for each, content in contents.items() if content == SYNTHETIC]
     if missing and len(missing) < len(contents):
         raise UserError(
@@ -165,21 +185,26 @@ def _origin(name: str, contents: Mapping[str, str]) -> Origin:
         )
         return Origin(name, "synthetic", source, SYNTHETIC)
     usual = all(content == known(each).sha256 for each, content in contents.items())
+    kind = "file" if usual else "another file"
     source = " and ".join(origin(each, content) for each, content in contents.items())
-    return Origin(name, "file" if usual else "another file", source, " ".join(contents.values()))
+    return Origin(name, kind, source, " ".join(contents.values()))
 
 
 def known(name: str) -> Source:
+    """Return the file of a data set, or raise a sentence."""
     if name not in SOURCES:
         raise UserError(f"there is no data set {name}; take one of {', '.join(SOURCES)}.")
     return SOURCES[name]
 
 
 def labelled(name: str, table: Table, source: str, dtype: Any = np.float64, content: str = "") -> Labelled:
-    """Dense or sparse, whichever is faster; what would be too large an array stays sparse."""
+    """Return the rows dense or sparse, whichever is faster; what would be too large an array stays sparse."""
     longest = int(np.diff(table.starts).max(initial=0))
-    dense = longest * SPARSE > table.width and len(table) * table.width * np.dtype(dtype).itemsize <= DENSE_BYTES
-    x = table.dense(dtype) if dense else table.sparse(dtype)
+    size = len(table) * table.width * np.dtype(dtype).itemsize
+    if longest * SPARSE > table.width and size <= DENSE_BYTES:
+        x = table.dense(dtype)
+    else:
+        x = table.sparse(dtype)
     return Labelled(name, x, table.labels.astype(dtype), source, content)
 
 
@@ -187,13 +212,17 @@ def labelled(name: str, table: Table, source: str, dtype: Any = np.float64, cont
 
 
 def in_data_folder(name: str) -> Path | None:
+    """Return the file of a data set in PROXLIN_DATA, if it is there."""
+    source = known(name)
     folder = cache.data_folder()
-    path = folder / known(name).file if folder else None
-    return path if path is not None and path.exists() else None
+    if folder is None:
+        return None
+    path = folder / source.file
+    return path if path.exists() else None
 
 
 def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> Table:
-    """The normalised rows of a file, checked and kept in the cache; keep=False: if that can be written."""
+    """Return the normalised rows of a file, checked and kept in the cache; keep=False: if that can be written."""
     source = known(name)
     wanted = (sha256 or source.sha256).lower()
     check_readable(path)
@@ -213,13 +242,15 @@ def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> 
 
 
 def origin(name: str, sha256: str) -> str:
-    """The file that data came from, in words."""
+    """Say which file data came from."""
     source = known(name)
-    return Path(source.file).name if sha256 == source.sha256 else f"another file for {name}, SHA-256 {sha256}"
+    if sha256 == source.sha256:
+        return Path(source.file).name
+    return f"another file for {name}, SHA-256 {sha256}"
 
 
 def entry(name: str) -> Path:
-    """The file in the cache."""
+    """Return the file in the cache."""
     return cache.entry(_entry(name))
 
 
@@ -229,22 +260,30 @@ def _entry(name: str) -> str:
 
 
 def cached(name: str) -> tuple[Table, str] | None:
-    """What the cache has of a data set, if it is whole, and the checksum of the file that it was."""
+    """Return what the cache has of a data set, if it is whole, and the checksum of the file that it was."""
     arrays = cache.fetch(_entry(name))
-    return None if arrays is None else table_of(arrays)
+    if arrays is None:
+        return None
+    return table_of(arrays)
 
 
 def table_of(arrays: dict[str, np.ndarray]) -> tuple[Table, str] | None:
-    """The table that `_arrays` took apart, and its checksum; None if the arrays are not those of a table."""
-    if arrays.keys() != FIELDS.keys() or any(arrays[name].ndim != axes for name, (_, axes) in FIELDS.items()):
-        return None
-    if any(arrays[name].dtype.kind not in kind for name, (kind, _) in FIELDS.items()):
+    """Return the table that `_arrays` took apart, and its checksum; None if the arrays are not those of a table."""
+    if {name: (array.dtype.kind, array.ndim) for name, array in arrays.items()} != FIELDS:
         return None
     labels, starts, columns, values, width, sha256 = (arrays[name] for name in FIELDS)
-    whole = len(starts) == len(labels) + 1 and starts[0] == 0 and starts[-1] == len(columns) == len(values)
-    inside = whole and np.all(np.diff(starts) >= 0) and np.all((columns >= 0) & (columns < width))
-    good = inside and np.isfinite(values).all() and np.isin(labels, (-1.0, 1.0)).all()
-    return (Table(labels, starts, columns, values, int(width)), str(sha256)) if good else None
+    good = (
+        len(starts) == len(labels) + 1
+        and starts[0] == 0
+        and starts[-1] == len(columns) == len(values)
+        and np.all(np.diff(starts) >= 0)
+        and np.all((columns >= 0) & (columns < width))
+        and np.isfinite(values).all()
+        and np.isin(labels, (-1.0, 1.0)).all()
+    )
+    if not good:
+        return None
+    return Table(labels, starts, columns, values, int(width)), str(sha256)
 
 
 def _arrays(table: Table, sha256: str) -> dict[str, np.ndarray]:
@@ -262,17 +301,23 @@ def _arrays(table: Table, sha256: str) -> dict[str, np.ndarray]:
 
 
 def synthetic(name: str, dtype: Any = np.float64) -> Labelled:
-    """The shape and the labels' shares of a data set: x normal with a decaying spectrum, y by a noisy plane.
+    """Make data of the shape and the labels' shares of a data set: x has a decaying spectrum, y is a noisy plane's.
 
-    A data set and its test set have one plane. Nothing random but by the name.
+    A data set and its test set have one plane. Everything random follows from the name.
     """
     source = known(name)
-    base = next((train for train, test in TESTS.items() if test == name), name)
-    plane = np.random.default_rng(zlib.crc32(base.encode())).normal(size=source.columns)
-    rng = np.random.default_rng(zlib.crc32(f"rows of {name}".encode()))
+    train_names = {test: train for train, test in TESTS.items()}
+    base = train_names.get(name, name)
+    plane = _random(base).normal(size=source.columns)
+    rng = _random(f"rows of {name}")
     x = rng.normal(size=(source.rows, source.columns)) / np.sqrt(np.arange(1, source.columns + 1))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     score = x @ plane
     score += 0.5 * score.std() * rng.normal(size=source.rows)
-    y = np.where(score > np.quantile(score, 1 - source.positive), 1.0, -1.0)
+    threshold = np.quantile(score, 1 - source.positive)
+    y = np.where(score > threshold, 1.0, -1.0)
     return Labelled(name, x.astype(dtype), y.astype(dtype), f"synthetic, of the shape of {name}", SYNTHETIC)
+
+
+def _random(text: str) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(text.encode()))

@@ -41,7 +41,9 @@ class Column:
 
     @property
     def missing(self) -> np.ndarray:
-        return np.isnan(self.cells) if self.numeric else np.array([cell is None for cell in self.cells], bool)
+        if self.numeric:
+            return np.isnan(self.cells)
+        return np.array([cell is None for cell in self.cells], bool)
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,12 @@ class Frame:
         raise UserError(f"{self.source} has no column {name!r}{_nearest(name, self.names)}")
 
     def rows(self, index: np.ndarray) -> "Frame":
+        """Return some of the rows."""
         return Frame(self.source, tuple(Column(each.name, each.cells[index]) for each in self.columns))
 
 
 def read_frame(path: str | Path) -> Frame:
-    """The file as columns. What cannot be used is one sentence with the file, row and column.
+    """Read the file as columns. What cannot be used is one sentence with the file, row and column.
 
     Whole numbers above 2^53 are rounded to the nearest float64, in every format. A pipe, /dev/stdin say, may hold a CSV
     or a Parquet file.
@@ -90,18 +93,22 @@ def read_frame(path: str | Path) -> Frame:
 
 
 def _read(path: Path) -> Frame:
+    """Read a file by its suffix, and a pipe by its first bytes."""
     if is_open_pipe(path):
         content = read_pipe(path, MEMORY)
-        reader = _parquet if content.startswith(b"PAR1") else _text
-        return reader(path, io.BytesIO(content))
+        read = _parquet if content.startswith(b"PAR1") else _text
+        return read(path, io.BytesIO(content))
     check_readable(path)
-    readers = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}
+    read = READERS.get(path.suffix.lower(), _text)
     with path.open("rb") as file:
-        return readers.get(path.suffix.lower(), _text)(path, file)
+        return read(path, file)
 
 
 def _check_size(path: Path, column: Column) -> None:
-    wrong = np.abs(column.cells) > LARGEST if column.numeric else np.zeros(0, bool)
+    """Raise a sentence where a number of the column is larger than LARGEST."""
+    if not column.numeric:
+        return
+    wrong = np.abs(column.cells) > LARGEST
     if wrong.any():
         row = int(np.argmax(wrong))
         raise UserError(
@@ -111,58 +118,64 @@ def _check_size(path: Path, column: Column) -> None:
 
 
 def column_of(source: str, name: str, texts: Any) -> Column:
-    """A column of texts (an Arrow array, null where missing) as numbers or texts by the rule above."""
+    """Return a column of texts (an Arrow array, null where missing) as numbers or texts by the rule above."""
+    arrow = require("pyarrow", "experiments")
     compute = require("pyarrow.compute", "experiments")
-    good = compute.match_substring_regex(texts, NUMBER)
+    matches = compute.match_substring_regex(texts, NUMBER)
     filled = len(texts) - texts.null_count
-    if filled and 2 * (compute.sum(good).as_py() or 0) <= filled:
+    numbers = compute.sum(matches).as_py() or 0
+    if filled and 2 * numbers <= filled:
         return Column(name, _objects(texts))
-    wrong = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
-    numbers = np.full(len(texts), np.nan) if wrong.size else _floats(texts)
-    wrong = wrong if wrong.size else np.flatnonzero(np.isinf(numbers))  # 1e999
-    if wrong.size:
-        raise UserError(
-            f"{source}, row {wrong[0] + 1}, column {name!r}: {texts[int(wrong[0])].as_py()!r} is not a finite number, "
-            "as the other cells are."
-        )
-    return Column(name, numbers)
-
-
-def _floats(texts: Any) -> np.ndarray:
-    numbers = texts.cast(require("pyarrow", "experiments").float64())
-    return np.array(numbers.to_numpy(zero_copy_only=False), np.float64)
+    good = _numpy(matches.fill_null(True))
+    if good.all():
+        cells = np.array(_numpy(texts.cast(arrow.float64())), np.float64)
+        good = ~np.isinf(cells)  # 1e999 matches, and is none
+        if good.all():
+            return Column(name, cells)
+    row = int(np.argmin(good))
+    raise UserError(
+        f"{source}, row {row + 1}, column {name!r}: {texts[row].as_py()!r} is not a finite number, "
+        f"as the other cells are."
+    )
 
 
 def _objects(texts: Any) -> np.ndarray:
-    """Python's texts, one object for all cells that are the same."""
+    """Return Python's texts, one object for all cells that are the same."""
     coded = texts.dictionary_encode()
     levels = np.array([*coded.dictionary.to_pylist(), None], object)
-    return levels[coded.indices.fill_null(len(levels) - 1).to_numpy(zero_copy_only=False)]
+    return levels[_numpy(coded.indices.fill_null(len(levels) - 1))]
 
 
-def _number(text: str) -> float:
+def _numpy(array: Any) -> np.ndarray:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _is_number(text: str) -> bool:
     try:
-        return float(text)
+        return not np.isnan(float(text))
     except ValueError:
-        return np.nan
+        return False
 
 
 def _text(path: Path, file: BinaryIO) -> Frame:
-    """A CSV or TSV file, the separator being that which the header has most of."""
+    """Read a CSV or TSV file, the separator being that which the header has most of."""
     _fits(path, MEMORY * _size(file))
     header = _header(path, file)
     if not header.strip():
         raise UserError(f"{path} has no header line with the names of its columns.")
-    separator = "\t" if path.suffix.lower() == ".tsv" else max(SEPARATORS, key=header.count)
+    separator = max(SEPARATORS, key=header.count)
+    if path.suffix.lower() == ".tsv":
+        separator = "\t"
     try:
-        names = [name.strip() for name in next(csv.reader([header], delimiter=separator, skipinitialspace=True))]
+        cells = next(csv.reader([header], delimiter=separator, skipinitialspace=True))
     except csv.Error as error:
         raise UserError(f"{path}, the header line: {reason(error)}.") from error
-    if all(not np.isnan(_number(name)) for name in names):
+    names = [cell.strip() for cell in cells]
+    if all(map(_is_number, names)):
         raise UserError(f"{path}: its first line holds numbers; it has to hold the names of the columns.")
     columns = _csv(path, file, separator, len(names), skip=1)
-    named = [name or f"column {j + 1}" for j, name in enumerate(names)]  # R writes row numbers without a name
-    return Frame(str(path), tuple(column_of(str(path), *each) for each in zip(named, columns, strict=True)))
+    names = [name or f"column {j}" for j, name in enumerate(names, 1)]  # R writes row numbers without a name
+    return Frame(str(path), tuple(column_of(str(path), *each) for each in zip(names, columns, strict=True)))
 
 
 def _header(path: Path, file: BinaryIO) -> str:
@@ -178,8 +191,9 @@ def _header(path: Path, file: BinaryIO) -> str:
 
 
 def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: str = '"') -> list[Any]:
-    """The columns as Arrow arrays of texts, null where missing."""
-    arrow, reader = require("pyarrow", "experiments"), require("pyarrow.csv", "experiments")
+    """Return the columns as Arrow arrays of texts, null where missing."""
+    arrow = require("pyarrow", "experiments")
+    reader = require("pyarrow.csv", "experiments")
     names = [str(j) for j in range(count)]
     try:
         table = reader.read_csv(
@@ -198,7 +212,9 @@ def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: 
 
 
 def _parquet(path: Path, file: BinaryIO) -> Frame:
-    arrow, parquet = require("pyarrow", "experiments"), require("pyarrow.parquet", "experiments")
+    """Read a Parquet file, whose columns have types of their own."""
+    arrow = require("pyarrow", "experiments")
+    parquet = require("pyarrow.parquet", "experiments")
     try:
         about = parquet.ParquetFile(file)
         schema = about.schema_arrow
@@ -216,7 +232,8 @@ def _parquet(path: Path, file: BinaryIO) -> Frame:
         raise UserError(f"{path} is not a Parquet file ({reason(error)}).") from error
     if not names:
         raise UserError(f"{path} has no columns.")
-    return Frame(str(path), tuple(_typed(path, name, cells) for name, cells in zip(names, table.columns, strict=True)))
+    pairs = zip(names, table.columns, strict=True)
+    return Frame(str(path), tuple(_typed(path, name, cells) for name, cells in pairs))
 
 
 def _check_unpacked(path: Path, about: Any, size: int) -> None:
@@ -240,7 +257,7 @@ def _check_unpacked(path: Path, about: Any, size: int) -> None:
 
 
 def _typed(path: Path, name: str, cells: Any) -> Column:
-    """A column that has a type of its own."""
+    """Return a column that has a type of its own."""
     arrow = require("pyarrow", "experiments")
     kind = cells.type
     try:
@@ -256,46 +273,53 @@ def _typed(path: Path, name: str, cells: Any) -> Column:
 
 
 def _coded(path: Path, name: str, cells: Any) -> Column:
-    """A column of numbers that point to its different values."""
+    """Return a column of numbers that point to its different values."""
     arrow = require("pyarrow", "experiments")
     levels = _typed(path, name, arrow.chunked_array([cells.dictionary]))
-    missing = np.array([np.nan if levels.numeric else None], levels.cells.dtype)
-    places = cells.indices.cast(arrow.int64()).fill_null(len(levels.cells)).to_numpy(zero_copy_only=False)
-    return Column(name, np.concatenate([levels.cells, missing])[places])
+    missing = np.nan if levels.numeric else None
+    values = np.append(levels.cells, np.array([missing], levels.cells.dtype))
+    places = cells.indices.cast(arrow.int64()).fill_null(len(levels.cells))
+    return Column(name, values[_numpy(places)])
 
 
 def _numbers(name: str, cells: Any) -> Column:
+    """Return a column of numbers, in which those that are infinite count as missing."""
     numbers = cells.to_numpy()
-    return Column(name, np.where(np.isinf(numbers), np.nan, numbers).astype(np.float64))
+    finite = np.where(np.isinf(numbers), np.nan, numbers)
+    return Column(name, finite.astype(np.float64))
 
 
 def _arff(path: Path, file: BinaryIO) -> Frame:
-    """@attribute lines, then @data; nominal and string attributes are texts, the others numbers."""
+    """Read @attribute lines, then @data; nominal and string attributes are texts, the others numbers."""
     _fits(path, MEMORY * _size(file))
     try:
         text = file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file in UTF-8.") from error
-    head, _, body = (*re.split(r"(?im)^[ \t]*(@data)[ \t]*$", text, maxsplit=1), "", "")[:3]
+    head, *rest = re.split(r"(?im)^[ \t]*@data[ \t]*$", text, maxsplit=1)
     names, kinds = zip(*_attributes(path, head), strict=True)
+    body = "".join(rest)
     lines = [line for line in body.splitlines() if line.strip() and not line.lstrip().startswith("%")]
     if not lines:
         raise UserError(f"{path} has no rows after @data.")
     if lines[0].lstrip().startswith("{"):
         raise UserError(f"{path} is a sparse ARFF file, which is not read; write it as a dense one.")
-    arrow = require("pyarrow", "experiments")
     quote = "'" if "'" in body else '"'
-    columns = _csv(path, arrow.BufferReader("\n".join(lines).encode()), ",", len(names), skip=0, quote=quote)
+    rows = require("pyarrow", "experiments").BufferReader("\n".join(lines).encode())
+    columns = _csv(path, rows, ",", len(names), skip=0, quote=quote)
     return Frame(str(path), tuple(_declared(path, *each) for each in zip(names, kinds, columns, strict=True)))
 
 
 def _attributes(path: Path, head: str) -> Iterator[tuple[str, str]]:
-    found = [_ATTRIBUTE.match(line.strip()) for line in head.splitlines() if line.strip().lower().startswith("@attr")]
+    """Yield the name and the kind of each attribute."""
+    lines = [line.strip() for line in head.splitlines()]
+    found = [_ATTRIBUTE.match(line) for line in lines if line.lower().startswith("@attr")]
     if not found or None in found:
         raise UserError(f"{path} is not an ARFF file: it has no @attribute lines that can be read.")
     for match in found:
         assert match is not None
-        yield next(name for name in match.groups()[:3] if name is not None), match.group(4).strip()
+        *names, kind = match.groups()
+        yield next(name for name in names if name is not None), kind.strip()
 
 
 def _declared(path: Path, name: str, kind: str, texts: Any) -> Column:
@@ -312,7 +336,7 @@ def _size(file: BinaryIO) -> int:
 
 
 def _fits(path: Path, needed: int) -> None:
-    """A sentence where so many bytes would not fit into memory."""
+    """Raise a sentence where so many bytes would not fit into memory."""
     there = free_memory()
     if needed > there:
         raise UserError(
@@ -322,5 +346,11 @@ def _fits(path: Path, needed: int) -> None:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
+    """End a sentence on a column that is not there: with a name like it, or with all of them."""
     near = difflib.get_close_matches(name, names, 1, 0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names[:20])}."
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; it has {', '.join(names[:20])}."
+
+
+READERS = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}  # by the suffix; all else is text

@@ -43,38 +43,45 @@ class Table:
         return len(self.labels)
 
     def normalized(self) -> "Table":
-        """Each row divided by its norm; rows of zeros stay."""
-        top = self._each(np.maximum, np.abs(self.values))
-        scaled = self.values / self._spread(np.where(top > 0, top, 1.0))  # first: squares must not overflow
+        """Return each row divided by its norm; rows of zeros stay."""
+        largest = self._each(np.maximum, np.abs(self.values))
+        scaled = self.values / self._spread(largest)  # first: squares must not overflow
         norms = np.sqrt(self._each(np.add, scaled * scaled))
-        return replace(self, values=scaled / self._spread(np.where(norms > 0, norms, 1.0)))
+        return replace(self, values=scaled / self._spread(norms))
 
     def dense(self, dtype: Any = np.float64) -> Float[np.ndarray, "n d"]:
+        """Return the rows as one array."""
         values = self.values.astype(dtype, copy=False)
         return csr_array((values, self.columns, self.starts), (len(self), self.width)).toarray()
 
     def sparse(self, dtype: Any = np.float64) -> SparseRows:
-        """Padded to the longest row."""
+        """Return the rows padded to the longest."""
         counts = np.diff(self.starts)
-        inside = np.arange(max(1, int(counts.max(initial=0))))[None, :] < counts[:, None]
-        indices, values = np.zeros(inside.shape, np.int32), np.zeros(inside.shape, dtype)
-        indices[inside], values[inside] = self.columns, self.values
+        longest = int(counts.max(initial=1))
+        inside = np.arange(longest)[None, :] < counts[:, None]
+        indices = np.zeros(inside.shape, np.int32)
+        indices[inside] = self.columns
+        values = np.zeros(inside.shape, dtype)
+        values[inside] = self.values
         return SparseRows(indices, values, self.width)
 
     def _each(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
-        """The sum or maximum of each row, 0 for an empty one."""
+        """Return the sum or maximum of each row, 0 for an empty one."""
         filled = np.diff(self.starts) > 0
-        out = np.zeros(len(self))
-        out[filled] = reduce.reduceat(values, self.starts[:-1][filled]) if filled.any() else 0.0
-        return out
+        found = np.zeros(len(self))
+        if filled.any():
+            found[filled] = reduce.reduceat(values, self.starts[:-1][filled])
+        return found
 
     def _spread(self, rows: np.ndarray) -> np.ndarray:
-        """The number of each row, at each of its entries."""
-        return np.repeat(rows, np.diff(self.starts))
+        """Return the number of each row at each of its entries, as a divisor: 1 where it is 0."""
+        divisors = np.where(rows > 0, rows, 1.0)
+        return np.repeat(divisors, np.diff(self.starts))
 
 
 def read(path: str | Path, width: int | None = None) -> Table:
-    """The rows of a file, the smaller label as -1 and the larger as +1; width: its columns, else the largest index."""
+    """Return the rows of a file, the smaller label as -1 and the larger as +1; it has `width` columns, or as many as
+    its largest index says."""
     path = Path(path)
     parse = require("sklearn.datasets", "sklearn").load_svmlight_file
     try:
@@ -84,11 +91,13 @@ def read(path: str | Path, width: int | None = None) -> Table:
         raise  # it has its sentence already; reading a bomb again would take as long again
     except (ValueError, OverflowError, *UNREADABLE) as error:
         raise UserError(_fault(path, width) or f"{path}: {error}.") from error
-    found = np.unique(labels)
-    if not (len(found) == 2 and np.isfinite(found).all() and np.isfinite(x.data).all()):
+    classes = np.unique(labels)
+    if not (len(classes) == 2 and np.isfinite(classes).all() and np.isfinite(x.data).all()):
         raise UserError(_fault(path, width) or f"{path}: this is not a file of two classes.")
-    signs = np.where(labels == found[0], -1.0, 1.0)
-    return Table(signs, x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, x.shape[1])
+    signs = np.where(labels == classes[0], -1.0, 1.0)
+    starts = x.indptr.astype(np.int64)
+    columns = x.indices.astype(np.int32)
+    return Table(signs, starts, columns, x.data, x.shape[1])
 
 
 def _open(path: Path) -> BufferedIOBase:
@@ -98,14 +107,19 @@ def _open(path: Path) -> BufferedIOBase:
             first = file.read(6)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}.") from error
-    return next((opener for magic, opener in OPENERS.items() if first.startswith(magic)), open)(path, "rb")
+    for magic, opener in OPENERS.items():
+        if first.startswith(magic):
+            return opener(path, "rb")
+    return path.open("rb")
 
 
 class _Lines:
     """The lines of a file, as the parser asks for them; a bomb, which is small until it is unpacked, is a sentence."""
 
     def __init__(self, file: BufferedIOBase, path: Path):
-        self.read, self.file, self.path = file.read, file, path
+        self.read = file.read
+        self.file = file
+        self.path = path
 
     def __iter__(self) -> Iterator[bytes]:
         free = free_memory()
@@ -123,7 +137,7 @@ class _Lines:
 
 
 def _fault(path: Path, width: int | None) -> str | None:
-    """The first fault of a file, in a sentence with its line."""
+    """Return the first fault of a file, in a sentence with its line."""
     labels: dict[float, int] = {}
     number = 0
     try:
@@ -133,17 +147,20 @@ def _fault(path: Path, width: int | None) -> str | None:
                 if why:
                     return f"{path}, line {number}: {why}."
     except UNREADABLE as error:
-        why = "the compressed file ends too early" if isinstance(error, EOFError) else f"it cannot be read, {error}"
+        why = f"it cannot be read, {error}"
+        if isinstance(error, EOFError):
+            why = "the compressed file ends too early"
         return f"{path}, line {number + 1}: {why}."
     if not labels:
         return f"{path}, line 1: the file has no rows."
     if len(labels) == 1:
-        return f"{path}, line {number}: all labels up to here, the end, are {next(iter(labels)):g}; there must be two."
+        (label,) = labels
+        return f"{path}, line {number}: all labels up to here, the end, are {label:g}; there must be two."
     return None
 
 
 def _numbered(file: _Lines) -> Iterator[tuple[int, bytes]]:
-    """The lines with something on them before a #."""
+    """Yield the lines with something on them before a #, and their numbers."""
     for number, line in enumerate(file, 1):
         text = line.partition(b"#")[0].strip()
         if text:
@@ -151,7 +168,7 @@ def _numbered(file: _Lines) -> Iterator[tuple[int, bytes]]:
 
 
 def _wrong(line: bytes, width: int | None, labels: dict[float, int], number: int) -> str | None:
-    """What is wrong with one line, given the labels of those before it."""
+    """Return what is wrong with one line, given the labels of those before it."""
     first, *pairs = line.split()
     label = _number(first)
     if label is None or not math.isfinite(label):
@@ -160,14 +177,21 @@ def _wrong(line: bytes, width: int | None, labels: dict[float, int], number: int
     if len(labels) > 2:
         before = " and ".join(f"{x:g}" for x in list(labels)[:2])
         return f"the label {label:g} is a third one, after {before}; there must be two"
+    if pairs and pairs[0].startswith(b"qid:"):
+        del pairs[0]
+    return _wrong_pairs(pairs, width or LARGEST)
+
+
+def _wrong_pairs(pairs: list[bytes], width: int) -> str | None:
+    """Return what is wrong with the entries of one line."""
     last = 0
-    for pair in pairs[1:] if pairs and pairs[0].startswith(b"qid:") else pairs:
+    for pair in pairs:
         index, colon, value = pair.partition(b":")
         if not colon or not index.lstrip(b"-").isdigit() or _number(value) is None:
             return f"{_shown(pair)} is not index:value"
         at = int(index[:20])  # a longer one is out of range as well
-        if at < 1 or at > (width or LARGEST):
-            return f"the index {at} is not between 1 and {width or LARGEST}"
+        if not 1 <= at <= width:
+            return f"the index {at} is not between 1 and {width}"
         if at <= last:
             return f"the index {at} comes after {last}; they must increase"
         if not math.isfinite(float(value)):

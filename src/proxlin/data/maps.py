@@ -92,23 +92,26 @@ class Maps:
         return replace(self, pixels=self.pixels[part], rewards=self.rewards[part], paths=self.paths[part])
 
     def tiles(self) -> UInt8[np.ndarray, "n m tile tile 3"]:
-        """The pixels of each cell, row-major: what a network of tiles takes."""
-        (rows, cols), side = self.grid, self.tile
-        cut = self.pixels.reshape(len(self), rows, side, cols, side, 3).transpose(0, 1, 3, 2, 4, 5)
-        return cut.reshape(len(self), rows * cols, side, side, 3)
+        """Return the pixels of each cell, row-major: what a network of tiles takes."""
+        n = len(self)
+        rows, cols = self.grid
+        side = self.tile
+        cut = self.pixels.reshape(n, rows, side, cols, side, 3)
+        return cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows * cols, side, side, 3)
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """(tiles, paths): the data of a problem whose inner map is `augmented_scores(TileRewards(...), oracle)`."""
+        """Return (tiles, paths): the data for the inner map `augmented_scores(TileRewards(...), oracle)`."""
         return self.tiles(), self.paths
 
     def optimal(self) -> OptimalPaths:
-        """All optimal paths of the maps."""
+        """Return all optimal paths of the maps."""
         return OptimalPaths.of(self.rewards)
 
     def redraw(self, seed: int) -> "Maps":
-        """The same maps, each labelled by an optimal path drawn uniformly, where an oracle always takes the first."""
+        """Return the maps, each labelled by an optimal path drawn uniformly, where an oracle takes the first."""
         drawn = self.optimal().draw(np.random.default_rng([seed, 3]))
-        return replace(self, paths=drawn.astype(self.paths.dtype), note=f"{self.note} Labels: random optimal paths.")
+        paths = drawn.astype(self.paths.dtype)
+        return replace(self, paths=paths, note=f"{self.note} Labels: random optimal paths.")
 
     def __repr__(self) -> str:
         rows, cols = self.grid
@@ -137,16 +140,21 @@ class TileRewards(eqx.Module):
         return self.network.init(key, dtype)
 
     def __call__(self, w: Params, tiles: UInt8[Array | np.ndarray, "m t t 3"]) -> Float[Array, " m"]:
-        x = jnp.asarray(tiles).astype(w[0]["W"].dtype) / 127.5 - 1  # in [-1, 1]
+        *stages, last = w
+        dtype = last["W"].dtype
+        x = jnp.asarray(tiles).astype(dtype) / 127.5 - 1  # in [-1, 1]
         act = activation_named(self.network.activation)
-        for stage in w[:-1]:
+        for stage in stages:
             m, side, _, depth = x.shape
             around = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-            shifts = [around[:, i : i + side, j : j + side] for i in range(3) for j in range(3)]
+            shifts = [around[:, i : i + side, j : j + side] for i, j in np.ndindex(3, 3)]
             patches = jnp.concatenate(shifts, axis=-1).reshape(-1, 9 * depth)
-            image = act(patches @ stage["W"].reshape(9 * depth, -1) + stage["b"][None])
+            weights = stage["W"].reshape(9 * depth, -1)
+            image = act(patches @ weights + stage["b"][None])
             x = image.reshape(m, side // 2, 2, side // 2, 2, -1).mean((2, 4))
-        return (x.reshape(len(x), -1) @ w[-1]["W"].T + w[-1]["b"][None])[:, 0]
+        features = x.reshape(len(x), -1)
+        rewards = features @ last["W"].T + last["b"][None]
+        return rewards[:, 0]
 
 
 def terrain_maps(
@@ -160,7 +168,7 @@ def terrain_maps(
     rewards: Mapping[str, float | int] = REWARDS,
     tiles: str | Path | None = None,
 ) -> Maps:
-    """`count` random maps of smooth regions of grass, desert, water and rock.
+    """Make `count` random maps of smooth regions of grass, desert, water and rock.
 
     Map i depends on the seed and i alone: more maps begin with the fewer. `region` is the size of the regions, in
     cells. `tiles` is a directory of images to lay instead of the procedural textures (`terrain.read_tiles`).
@@ -179,14 +187,17 @@ def terrain_maps(
     for i in range(count):
         rng = np.random.default_rng([seed, i])
         kinds = terrain.regions(rng, (rows, cols), region)
-        pixels[i] = terrain.paint(rng, kinds, tile) if stock is None else terrain.lay(rng, kinds, stock)
+        if stock is None:
+            pixels[i] = terrain.paint(rng, kinds, tile)
+        else:
+            pixels[i] = terrain.lay(rng, kinds, stock)
         hidden[i] = values[kinds]
     look = "procedural textures" if tiles is None else "tiles from a directory"
     return Maps(pixels, hidden, best_paths(hidden), f"Random terrain of seed {seed}, {look}.")
 
 
 def load_warcraft(folder: str | Path, split: str = "train", count: int | None = None, check: bool = True) -> Maps:
-    """The public Warcraft shortest-path files {split}_{maps,vertex_weights,shortest_paths}.npy, never unpickled.
+    """Read the public Warcraft shortest-path files {split}_{maps,vertex_weights,shortest_paths}.npy, never unpickled.
 
     Rewards are minus the vertex weights. The files' own labels are 8-neighbour shortest paths, which need not be
     monotone: they are checked for shape, but the labels here are monotone optima computed from the vertex weights.
@@ -194,9 +205,8 @@ def load_warcraft(folder: str | Path, split: str = "train", count: int | None = 
     """
     if split not in ("train", "val", "test"):
         raise UserError(f'the split must be "train", "val" or "test"; it is {split!r}.')
-    maps, weights, paths = (
-        read_array(Path(folder) / f"{split}_{part}.npy", check) for part in ("maps", "vertex_weights", "shortest_paths")
-    )
+    parts = ("maps", "vertex_weights", "shortest_paths")
+    maps, weights, paths = (read_array(Path(folder) / f"{split}_{part}.npy", check) for part in parts)
     where = f"{folder}: {split}"
     if maps.dtype != np.uint8 or maps.ndim != 4 or maps.shape[3] != 3:
         raise UserError(f"{where}_maps.npy must hold images (n, height, width, 3) of uint8; it is {_kind(maps)}.")
@@ -212,21 +222,26 @@ def load_warcraft(folder: str | Path, split: str = "train", count: int | None = 
 
 
 def best_paths(rewards: Float[np.ndarray, "n rows cols"]) -> Num[np.ndarray, "n m"]:
-    """The first optimal path of each map in the order of the oracle (ties: up before left), as 0/1 bytes."""
+    """Return the first optimal path of each map in the order of the oracle (ties: up before left), as 0/1 bytes."""
     n, rows, cols = rewards.shape
-    return np.asarray(argmax(MonotonePaths(rows, cols), rewards.reshape(n, -1))).astype(np.uint8)
+    paths = argmax(MonotonePaths(rows, cols), rewards.reshape(n, -1))
+    return np.asarray(paths).astype(np.uint8)
 
 
 def check_paths(paths: Num[np.ndarray, "n m"], rows: int, cols: int) -> None:
     """Raise a sentence unless every row is the 0/1 vector of a monotone path.
 
-    A set of rows + cols - 1 cells, one on each anti-diagonal, each next to the one before.
+    It is a set of rows + cols - 1 cells, one on each anti-diagonal, each next to the one before.
     """
     y = np.asarray(paths).reshape(-1, rows, cols)
-    place = np.add.outer(np.arange(rows), np.arange(cols))
-    on_each = np.stack([y[:, place == d].sum(1) for d in range(rows + cols - 1)], axis=1)
-    row = np.stack([(y * np.arange(rows)[:, None])[:, place == d].sum(1) for d in range(rows + cols - 1)], axis=1)
-    good = np.isin(y, (0, 1)).all((1, 2)) & (on_each == 1).all(1) & np.isin(np.diff(row, axis=1), (0, 1)).all(1)
+    row, col = np.indices((rows, cols))
+    diagonals = [row + col == d for d in range(rows + cols - 1)]
+    cells_on = np.stack([y[:, here].sum(1) for here in diagonals], axis=1)
+    row_on = np.stack([(y * row)[:, here].sum(1) for here in diagonals], axis=1)
+    zero_one = np.isin(y, (0, 1)).all((1, 2))
+    one_each = (cells_on == 1).all(1)
+    connected = np.isin(np.diff(row_on, axis=1), (0, 1)).all(1)
+    good = zero_one & one_each & connected
     if not good.all():
         raise UserError(
             f"the path of map {int(np.argmin(good))} is no monotone path of right and down moves from the top left to "
@@ -235,14 +250,15 @@ def check_paths(paths: Num[np.ndarray, "n m"], rows: int, cols: int) -> None:
 
 
 def read_array(path: Path, check: bool) -> np.ndarray:
-    """A .npy file, never unpickled; with `check`, only if its md5 is that of the public file of its name."""
+    """Read a .npy file, never unpickled; with `check`, only if its md5 is that of the public file of its name."""
     check_readable(path)
-    if check and path.name in CHECKSUMS:
+    wanted = CHECKSUMS.get(path.name)
+    if check and wanted:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        if found != CHECKSUMS[path.name]:
+        if found != wanted:
             raise UserError(
-                f"{path}: its md5 is {found}, but that of the public file is {CHECKSUMS[path.name]}; get it again, or "
+                f"{path}: its md5 is {found}, but that of the public file is {wanted}; get it again, or "
                 f"pass check=False for maps of your own."
             )
     try:
@@ -252,19 +268,24 @@ def read_array(path: Path, check: bool) -> np.ndarray:
 
 
 def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
-    """Metrics for `minimize` on unseen maps, means over them, in cells and in units of reward (see OptimalPaths).
+    """Return metrics for `minimize`: means over unseen maps, in cells and in units of reward (see OptimalPaths).
 
     "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward lost. All are
     inf where scores are nan, which leaves no best path.
     """
-    optimal, tiles = maps.optimal(), jnp.asarray(maps.tiles())
+    optimal = maps.optimal()
+    tiles = jnp.asarray(maps.tiles())
 
     def evaluate(w: Params) -> dict[str, float]:
         y = np.asarray(outputs(predict, maps.oracle, w, tiles))
         if not y.any(axis=1).all():
             return dict.fromkeys(METRICS, np.inf)
-        each = (hamming(maps.oracle, maps.paths, y), optimal.nearest(y), optimal.regret(y))
-        return {name: float(np.mean(values)) for name, values in zip(METRICS, each, strict=True)}
+        each = {
+            "hamming": hamming(maps.oracle, maps.paths, y),
+            "nearest": optimal.nearest(y),
+            "regret": optimal.regret(y),
+        }
+        return {name: float(np.mean(values)) for name, values in each.items()}
 
     return together(evaluate, METRICS)
 

@@ -6,7 +6,8 @@ Optimal monotone paths are far from unique: with a fixed reward for each terrain
 is one of them, and no learner knows which. `OptimalPaths` knows them all.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,24 +32,24 @@ Outputs = Num[Array | np.ndarray, "n m"]
 
 @jax.jit
 def argmax(oracle: AbstractOracle, a: Outputs) -> Float[Array, "n m"]:
-    """oracle.argmax of every row, compiled once for each size."""
+    """Return oracle.argmax of every row, compiled once for each size."""
     return jax.vmap(oracle.argmax)(a)
 
 
 def outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None = None) -> Array:
-    """read(argmax_y <predict(w, x_i), y>) for all samples x, in chunks that fit in memory; read None: y itself."""
+    """Return read(argmax_y <predict(w, x_i), y>) for all samples x, in chunks that fit in memory; y if read is None."""
     return _outputs(as_inner(predict), oracle, w, x, read)
 
 
 def hamming(oracle: AbstractOracle, truth: Outputs, predicted: Outputs) -> Float[np.ndarray, " n"]:
-    """<cost(y), y'>: cells off the true path, or wrong labels."""
+    """Return <cost(y), y'>: cells off the true path, or wrong labels."""
     return np.asarray(_hamming(oracle, truth, predicted))
 
 
 def label_error(
     truth: Int[np.ndarray, "n t"], predicted: Int[np.ndarray, "n t"], lengths: Int[np.ndarray, " n"]
 ) -> float:
-    """The share of wrong labels among the first lengths_i of each sequence, all sequences together.
+    """Return the share of wrong labels among the first lengths_i of each sequence, all sequences together.
 
     >>> label_error(np.array([[1, 2, 0], [3, 0, 0]]), np.array([[1, 1, 5], [3, 0, 0]]), np.array([2, 1]))
     0.3333333333333333
@@ -58,7 +59,7 @@ def label_error(
 
 
 def exact_share(problem: AbstractProblem, w: Params) -> float:
-    """How often `top` was enough in a problem smoothed by StructuredHinge: the share of samples whose f_nu is exact."""
+    """Return the share of samples for which `top` was enough, so that f_nu is exact, in a smoothed problem."""
     f = problem.outer
     if not isinstance(f, SimplexSmoothing):
         raise TypeError(
@@ -69,18 +70,15 @@ def exact_share(problem: AbstractProblem, w: Params) -> float:
 
 
 def together(evaluate: Callable[[Params], dict[str, float]], names: Sequence[str]) -> dict[str, Callable]:
-    """Metrics for `minimize` that share one evaluation: `evaluate(w)` runs once for each w, not once for each name."""
+    """Return metrics for `minimize` that share one evaluation: `evaluate(w)` runs once for each w."""
     last: list[Any] = [None, {}]
 
-    def metric(name: str) -> Callable[[Params], float]:
-        def of(w: Params) -> float:
-            if last[0] is not w:
-                last[:] = w, evaluate(w)
-            return last[1][name]
+    def metric(name: str, w: Params) -> float:
+        if last[0] is not w:
+            last[:] = [w, evaluate(w)]
+        return last[1][name]
 
-        return of
-
-    return {name: metric(name) for name in names}
+    return {name: functools.partial(metric, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -107,111 +105,134 @@ class OptimalPaths:
 
     @classmethod
     def of(cls, rewards: Num[Array | np.ndarray, "n rows cols"]) -> "OptimalPaths":
-        r = np.asarray(rewards, np.float64)
-        if not np.isfinite(r).all():
-            raise ValueError(f"Rewards must be finite; map {int(np.argmax(~np.isfinite(r).all((1, 2))))} has others.")
-        n, rows, cols = r.shape
+        """Find all optimal paths, from the first cell on."""
+        rewards = np.asarray(rewards, np.float64)
+        finite = np.isfinite(rewards).all((1, 2))
+        if not finite.all():
+            raise ValueError(f"Rewards must be finite; map {int(np.argmin(finite))} has others.")
+        n, rows, cols = rewards.shape
         best = np.full((n, rows + 1, cols + 1), -np.inf)  # one row above and one column to the left of the grid
-        above, left = np.zeros(r.shape, bool), np.zeros(r.shape, bool)
-        slack = TIE * np.abs(r).max((1, 2), initial=0.0)
-        for i, j in np.ndindex(rows, cols):
-            up, back = best[:, i, j + 1], best[:, i + 1, j]
+        best[:, 1, 1] = rewards[:, 0, 0]
+        above = np.zeros(rewards.shape, bool)
+        left = np.zeros(rewards.shape, bool)
+        slack = TIE * np.abs(rewards).max((1, 2), initial=0.0)
+        for i, j, up, back in _steps(best):
             above[:, i, j] = (up >= back - slack) & (i > 0)
             left[:, i, j] = (back >= up - slack) & (j > 0)
-            best[:, i + 1, j + 1] = r[:, i, j] + (np.maximum(up, back) if i + j else 0.0)
-        return cls(r, best[:, -1, -1], above, left)
+            best[:, i + 1, j + 1] = rewards[:, i, j] + np.maximum(up, back)
+        return cls(rewards, best[:, -1, -1], above, left)
 
     def regret(self, predicted: Outputs) -> Float[np.ndarray, " n"]:
-        """max_y <r, y> - <r, y'>: the reward lost by following y'."""
-        return self.score - np.sum(self.rewards.reshape(len(self.rewards), -1) * np.asarray(predicted), axis=1)
+        """Return max_y <r, y> - <r, y'>: the reward lost by following y'."""
+        rewards = self.rewards.reshape(len(self.rewards), -1)
+        return self.score - np.sum(rewards * np.asarray(predicted), axis=1)
 
     def count(self) -> Float[np.ndarray, " n"]:
-        """How many optimal paths there are."""
+        """Return how many optimal paths there are."""
         return self._counts()[:, -1, -1]
 
     def marginals(self) -> Float[np.ndarray, "n m"]:
-        """How likely each cell is to lie on an optimal path drawn uniformly."""
+        """Return how likely each cell is to lie on an optimal path drawn uniformly."""
         counts = self._counts()
-        n, rows, cols = counts.shape
-        share = np.zeros((n, rows, cols))
+        share = np.zeros_like(counts)
         share[:, -1, -1] = 1
-        for i, j in reversed(list(np.ndindex(rows, cols))):
+        for i, j in reversed(list(np.ndindex(counts.shape[1:]))):
             flow = share[:, i, j] / counts[:, i, j]
             if i > 0:
-                share[:, i - 1, j] += flow * np.where(self.above[:, i, j], counts[:, i - 1, j], 0)
+                share[:, i - 1, j] += flow * self.above[:, i, j] * counts[:, i - 1, j]
             if j > 0:
-                share[:, i, j - 1] += flow * np.where(self.left[:, i, j], counts[:, i, j - 1], 0)
-        return share.reshape(n, -1)
+                share[:, i, j - 1] += flow * self.left[:, i, j] * counts[:, i, j - 1]
+        return share.reshape(len(share), -1)
 
     def floor(self, labels: Outputs) -> Float[np.ndarray, " n"]:
-        """E hamming(label, y), y an optimal path drawn uniformly: what the true rewards and a coin for ties achieve."""
+        """Return E hamming(label, y), y an optimal path drawn uniformly: what rewards and a coin for ties achieve."""
         return self._length() - np.sum(self.marginals() * np.asarray(labels), axis=1)
 
     def spread(self) -> Float[np.ndarray, " n"]:
-        """E hamming(y, y') of two optimal paths drawn uniformly: the floor, on average over labels so drawn."""
+        """Return E hamming(y, y') of two optimal paths drawn uniformly: the floor, on average over labels so drawn."""
         return self._length() - np.sum(self.marginals() ** 2, axis=1)
 
     def nearest(self, predicted: Outputs) -> Float[np.ndarray, " n"]:
-        """min over optimal y of hamming(y, y'): 0 where y' is optimal, whichever way ties were broken."""
+        """Return min over optimal y of hamming(y, y'): 0 where y' is optimal, whichever way ties were broken."""
         return self._length() - self._most(np.asarray(predicted, np.float64))
 
     def least(self) -> Float[np.ndarray, " n"]:
-        """min_y' E hamming(y, y'), y drawn uniformly: no learner does better on labels so drawn (`Maps.redraw`)."""
+        """Return min_y' E hamming(y, y'), y drawn uniformly: no learner does better on such labels (`Maps.redraw`)."""
         marginals = self.marginals()  # as rewards of all paths: the best y' need not be optimal
-        y = np.asarray(argmax(MonotonePaths(*self.rewards.shape[1:]), marginals))
+        oracle = MonotonePaths(*self.rewards.shape[1:])
+        y = np.asarray(argmax(oracle, marginals))
         return self._length() - np.sum(marginals * y, axis=1)
 
     def draw(self, rng: np.random.Generator) -> Float[np.ndarray, "n m"]:
-        """One optimal path of each map, uniformly among all of them."""
-        counts, (n, rows, cols) = self._counts(), self.rewards.shape
+        """Draw one optimal path of each map, uniformly among all of them."""
+        counts = self._counts()
+        n, rows, cols = counts.shape
         each = np.arange(n)
-        i, j = np.full(n, rows - 1), np.full(n, cols - 1)
-        y = np.zeros((n, rows, cols))
+        i = np.full(n, rows - 1)
+        j = np.full(n, cols - 1)
+        y = np.zeros_like(counts)
         y[each, i, j] = 1
         for coin in rng.random((rows + cols - 2, n)):
-            up = np.where(self.above[each, i, j], counts[each, i - 1, j], 0)
-            back = np.where(self.left[each, i, j], counts[each, i, j - 1], 0)
+            up = self.above[each, i, j] * counts[each, i - 1, j]
+            back = self.left[each, i, j] * counts[each, i, j - 1]
             climb = coin * (up + back) < up
-            i, j = i - climb, j - ~climb
+            i = i - climb
+            j = j - ~climb
             y[each, i, j] = 1
         return y.reshape(n, -1)
 
     def _length(self) -> int:
-        return self.rewards.shape[1] + self.rewards.shape[2] - 1
+        _, rows, cols = self.rewards.shape
+        return rows + cols - 1
 
     def _counts(self) -> Float[np.ndarray, "n rows cols"]:
-        """The number of optimal paths from the first cell to each cell."""
+        """Return the number of optimal paths from the first cell to each cell."""
         n, rows, cols = self.rewards.shape
         counts = np.zeros((n, rows + 1, cols + 1))
-        for i, j in np.ndindex(rows, cols):
-            before = self.above[:, i, j] * counts[:, i, j + 1] + self.left[:, i, j] * counts[:, i + 1, j]
-            counts[:, i + 1, j + 1] = before if i + j else 1.0
+        counts[:, 1, 1] = 1
+        for i, j, up, back in _steps(counts):
+            counts[:, i + 1, j + 1] = self.above[:, i, j] * up + self.left[:, i, j] * back
         return counts[:, 1:, 1:]
 
     def _most(self, gains: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " n"]:
-        """max over optimal paths y of <gains, y>."""
+        """Return max over optimal paths y of <gains, y>."""
         n, rows, cols = self.rewards.shape
         gains = gains.reshape(n, rows, cols)
         most = np.full((n, rows + 1, cols + 1), -np.inf)
-        for i, j in np.ndindex(rows, cols):
-            up = np.where(self.above[:, i, j], most[:, i, j + 1], -np.inf)
-            back = np.where(self.left[:, i, j], most[:, i + 1, j], -np.inf)
-            most[:, i + 1, j + 1] = gains[:, i, j] + (np.maximum(up, back) if i + j else 0.0)
+        most[:, 1, 1] = gains[:, 0, 0]
+        for i, j, up, back in _steps(most):
+            up = np.where(self.above[:, i, j], up, -np.inf)
+            back = np.where(self.left[:, i, j], back, -np.inf)
+            most[:, i + 1, j + 1] = gains[:, i, j] + np.maximum(up, back)
         return most[:, -1, -1]
+
+
+def _steps(table: np.ndarray) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    """Yield every cell (i, j) of a grid but the first, with the entries of the cells above and to the left of it.
+
+    The table (n, rows + 1, cols + 1) has one row above the grid and one column to the left of it.
+    """
+    _, height, width = table.shape
+    for i, j in list(np.ndindex(height - 1, width - 1))[1:]:
+        yield i, j, table[:, i, j + 1], table[:, i + 1, j]
 
 
 @compiled
 def _outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None) -> Array:
-    n = jax.tree.leaves(x)[0].shape[0]
-    best = lambda x: oracle.argmax(predict(w, x))
-    one = best if read is None else lambda x: read(best(x))
-    return map_rows(jax.vmap(one), x, n, chunk_size(one, x, n, CACHE))
+    def output(x: Any) -> Array:
+        y = oracle.argmax(predict(w, x))
+        return y if read is None else read(y)
+
+    n = len(jax.tree.leaves(x)[0])
+    return map_rows(jax.vmap(output), x, n, chunk_size(output, x, n, CACHE))
 
 
 @compiled
 def _exact_share(problem: AbstractProblem, f: SimplexSmoothing, w: Params) -> Array:
     u = problem.stack(w)
-    return jnp.mean(map_rows(jax.vmap(f.exact), u, len(u), chunk_size(f.exact, u, len(u))))
+    n = len(u)
+    exact = map_rows(jax.vmap(f.exact), u, n, chunk_size(f.exact, u, n))
+    return jnp.mean(exact)
 
 
 @jax.jit

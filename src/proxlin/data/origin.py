@@ -26,15 +26,17 @@ class Origin:
 
     @property
     def stands_in(self) -> bool:
-        """Whether it takes the place of the data set that it is named after."""
+        """Return whether it takes the place of the data set that it is named after."""
         return self.kind not in ("file", "generated")
 
     @property
     def label(self) -> str:
-        """The name for tables and figures, which says so if it is a stand-in."""
-        return f"{self.name} ({self.kind})" if self.stands_in else self.name
+        """Return the name for tables and figures, which says so if it is a stand-in."""
+        if self.stands_in:
+            return f"{self.name} ({self.kind})"
+        return self.name
 
 
 def generated(name: str, source: str) -> Origin:
-    """The data of a study that makes its own."""
+    """Return the origin of the data of a study that makes its own."""
     return Origin(name, "generated", source, "generated")

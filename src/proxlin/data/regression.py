@@ -12,6 +12,7 @@ import numpy as np
 from ..networks import MLP
 from ..types import Params
 
+PARTS = ("train", "validation", "test")
 NOISES = ("laplace", "gaussian", "student")
 DEGREES = 3.0  # of freedom of the Student noise: heavy tails, but a finite variance
 
@@ -35,13 +36,16 @@ class Teacher:
             raise ValueError(f"The signal-to-noise ratio must be positive; it is {self.snr}.")
 
     def sample(self, n: int, part: str) -> "Sample":
-        """n samples of a part ("train", "validation" or "test"), each part from a stream of its own."""
+        """Draw n samples of a part ("train", "validation" or "test"), each part from a stream of its own."""
         w, sigma = self._weights()
-        rng = np.random.default_rng([self.seed, 1 + ("train", "validation", "test").index(part)])
+        stream = 1 + PARTS.index(part)
+        rng = np.random.default_rng([self.seed, stream])
         x = rng.normal(size=(n, self.inputs)) / np.arange(1, self.inputs + 1)
-        xi = np.random.default_rng([self.seed, 101 + ("train", "validation", "test").index(part)])
-        clean = np.asarray(jax.vmap(MLP(self._sizes, self.activation, bias=False), (None, 0))(w, jnp.asarray(x)))
-        return Sample(x, clean + sigma * self._noise(xi, clean.shape), clean, sigma)
+        teacher = MLP(self._sizes, self.activation, bias=False)
+        clean = np.asarray(jax.vmap(teacher, (None, 0))(w, jnp.asarray(x)))
+        noise_rng = np.random.default_rng([self.seed, 100 + stream])
+        noise = self._noise(noise_rng, clean.shape)
+        return Sample(x, clean + sigma * noise, clean, sigma)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
@@ -50,14 +54,18 @@ class Teacher:
     def _weights(self) -> tuple[Params, float]:
         rng = np.random.default_rng([self.seed, 0])
         inputs, width, outputs = self._sizes
-        first, second = rng.normal(size=(width, inputs)), rng.normal(size=(outputs, width))
+        first = rng.normal(size=(width, inputs))
+        second = rng.normal(size=(outputs, width))
         size = float(np.sqrt(np.sum(first**2) + np.sum(second**2)))
-        return [{"W": first}, {"W": second}], size / self.snr**0.5
+        sigma = size / self.snr**0.5
+        return [{"W": first}, {"W": second}], sigma
 
     def _noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         if self.noise == "laplace":
             return rng.laplace(size=shape)
-        return rng.normal(size=shape) if self.noise == "gaussian" else rng.standard_t(DEGREES, size=shape)
+        if self.noise == "gaussian":
+            return rng.normal(size=shape)
+        return rng.standard_t(DEGREES, size=shape)
 
 
 @dataclass(frozen=True)

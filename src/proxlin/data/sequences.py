@@ -7,6 +7,7 @@ The file is an .npz with, for all letters of all words one after the other, `pix
 `words_origin` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
 """
 
+import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from .cache import data_folder, sha256
 from .metrics import label_error, outputs, together
 from .origin import SYNTHETIC, Origin
 
-LETTERS = 26
+ALPHABET = string.ascii_lowercase
+LETTERS = len(ALPHABET)
 SHAPE = (16, 8)  # of an image
 PARTS = ("pixels", "labels", "word_lengths", "folds")
 FILE = "sequences/ocr_letters.npz"  # below PROXLIN_DATA
@@ -55,21 +57,21 @@ class Words:
         return Words(self.pixels[part], self.labels[part], self.lengths[part], self.folds[part])
 
     def of(self, folds: Iterable[int]) -> "Words":
-        """The words of some folds; `of([0])` to train and `of(range(1, 10))` to test is the standard hard setting."""
+        """Return the words of some folds; the standard setting trains on `of([0])` and tests on `of(range(1, 10))`."""
         inside = np.isin(self.folds, list(folds))
         if not inside.any():
             raise UserError(f"no word is in the folds {list(folds)}; there are {np.unique(self.folds).tolist()}.")
         return self[inside]
 
     def data(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """((pixels, lengths), y): what `augmented_scores(ChainScores(...), ...)` takes as an inner map."""
+        """Return ((pixels, lengths), y): what `augmented_scores(ChainScores(...), ...)` takes as an inner map."""
         return (self.pixels, self.lengths), encoded(self.oracle, self.labels)
 
     def text(self, labels: Int[np.ndarray, "n t"] | None = None) -> list[str]:
-        """The words as strings; of predicted labels if given."""
+        """Return the words as strings, or those of predicted labels."""
         rows = self.labels if labels is None else labels
-        spell = lambda row: "".join(chr(ord("a") + int(label)) for label in row)
-        return [spell(row[:length]) for row, length in zip(rows, self.lengths, strict=True)]
+        pairs = zip(rows, self.lengths, strict=True)
+        return ["".join(ALPHABET[label] for label in row[:length]) for row, length in pairs]
 
 
 class ChainScores(eqx.Module):
@@ -96,33 +98,47 @@ class ChainScores(eqx.Module):
         pairs: bool = True,
         activation: str = "elu",
     ):
-        self.oracle, self.pairs = oracle, pairs
+        self.oracle = oracle
+        self.pairs = pairs
         self.letter = MLP((inputs, *hidden, oracle.labels), activation)
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """A network's usual start, but zero for the last layer and the pairs: every word scores 0."""
-        dtype = jnp.result_type(float) if dtype is None else dtype
+        """Return a network's usual start, but zero for the last layer and the pairs: every word scores 0."""
         *layers, last = self.letter.init(key, dtype)
         last = jax.tree.map(jnp.zeros_like, last)
-        count = self.oracle.labels
-        return {"letter": [*layers, last]} | ({"pairs": jnp.zeros((count, count), dtype)} if self.pairs else {})
+        w: dict[str, Any] = {"letter": [*layers, last]}
+        if self.pairs:
+            labels = self.oracle.labels
+            w["pairs"] = jnp.zeros((labels, labels), dtype)
+        return w
 
     def __call__(self, w: Params, word: Any) -> Float[Array, " m"]:
         pixels, length = word
-        pixels = jnp.asarray(pixels).astype(w["letter"][0]["W"].dtype)
-        unary = jax.vmap(lambda x: self.letter(w["letter"], x))(pixels)
-        steps, count = self.oracle.length - 1, self.oracle.labels
-        pairs = w["pairs"] if self.pairs else jnp.zeros((count, count), unary.dtype)
-        return self.oracle.pad(self.oracle.join(unary, jnp.broadcast_to(pairs, (steps, count, count))), length)
+        layers = w["letter"]
+        pixels = jnp.asarray(pixels).astype(layers[0]["W"].dtype)
+        unary = jax.vmap(lambda x: self.letter(layers, x))(pixels)
+        steps = self.oracle.length - 1
+        labels = self.oracle.labels
+        pairs = jnp.zeros((labels, labels), unary.dtype)
+        if self.pairs:
+            pairs = w["pairs"]
+        pairwise = jnp.broadcast_to(pairs, (steps, labels, labels))
+        scores = self.oracle.join(unary, pairwise)
+        return self.oracle.pad(scores, length)
 
 
 def encoded(oracle: Chains, labels: Int[np.ndarray, "n t"]) -> UInt8[np.ndarray, "n m"]:
-    """`oracle.encode` of every row, as bytes: 0/1, where positions beyond the length of a sequence have label 0."""
-    n, count = labels.shape[0], oracle.labels
+    """Return `oracle.encode` of every row, as bytes 0/1; positions beyond the length of a sequence have label 0."""
+    n = len(labels)
+    count = oracle.labels
     y = np.zeros((n, oracle.size()), np.uint8)
-    row, at = np.arange(n)[:, None], np.arange(oracle.length)
-    y[row, at * count + labels] = 1
-    y[row, oracle.length * count + at[:-1] * count**2 + labels[:, :-1] * count + labels[:, 1:]] = 1
+    row = np.arange(n)[:, None]
+    at = np.arange(oracle.length)
+    unary = at * count + labels
+    moves = labels[:, :-1] * count + labels[:, 1:]
+    pairwise = oracle.length * count + at[:-1] * count**2 + moves
+    y[row, unary] = 1
+    y[row, pairwise] = 1
     return y
 
 
@@ -134,7 +150,8 @@ def load_words(path: str | Path) -> Words:
     for name, array in parts.items():
         if array.dtype.kind not in "iub":
             raise UserError(f"{path}: the array {name} must hold whole numbers; it holds {array.dtype}.")
-        if array.ndim != (2 if name == "pixels" else 1):
+        axes = 2 if name == "pixels" else 1
+        if array.ndim != axes:
             raise UserError(
                 f"{path}: the array {name} has the shape {array.shape}, which has too few or too many axes."
             )
@@ -147,19 +164,22 @@ def load_words(path: str | Path) -> Words:
         raise UserError(
             f"{path}: the words have {total} letters, but there are {len(labels)} labels and {len(pixels)} images."
         )
-    if labels.min() < 0 or labels.max() >= LETTERS:
-        where = int(np.argmax((labels < 0) | (labels >= LETTERS)))
+    wrong = (labels < 0) | (labels >= LETTERS)
+    if wrong.any():
+        where = int(np.argmax(wrong))
         raise UserError(f"{path}: the label of letter {where} is {labels[where]}; labels are 0 to {LETTERS - 1}.")
     if pixels.dtype != np.uint8 or pixels.shape[1] * 8 != SHAPE[0] * SHAPE[1]:
         raise UserError(f"{path}: pixels must be {SHAPE[0]}x{SHAPE[1]} bits packed into 16 bytes of uint8 a letter.")
     inside = np.arange(lengths.max())[None] < lengths[:, None]
-    images, padded = np.zeros((*inside.shape, SHAPE[0] * SHAPE[1]), np.uint8), np.zeros(inside.shape, int)
-    images[inside], padded[inside] = np.unpackbits(pixels, axis=1), labels
+    images = np.zeros((*inside.shape, SHAPE[0] * SHAPE[1]), np.uint8)
+    images[inside] = np.unpackbits(pixels, axis=1)
+    padded = np.zeros(inside.shape, int)
+    padded[inside] = labels
     return Words(images, padded, lengths.astype(int), folds.astype(int))
 
 
 def words_origin() -> Origin:
-    """Where the words to use come from: the file in PROXLIN_DATA, else they are made up."""
+    """Return where the words to use come from: the file in PROXLIN_DATA, else they are made up."""
     folder = data_folder()
     if folder is not None and (folder / FILE).is_file():
         return Origin(NAME, "file", Path(FILE).name, sha256(folder / FILE))
@@ -168,14 +188,15 @@ def words_origin() -> Origin:
 
 
 def words_of(content: str) -> Words:
-    """The words of the content that `words_origin` named; those of another file are refused."""
+    """Return the words of the content that `words_origin` named; those of another file are refused."""
     if content == SYNTHETIC:
         return synthetic_words()
     found = words_origin()
     if found.content != content:
+        here = f"no {FILE}" if found.stands_in else f"a file with {found.content}"
         raise UserError(
-            f"the words asked for have the SHA-256 {content}, but here PROXLIN_DATA has "
-            f"{'no ' + FILE if found.stands_in else f'a file with {found.content}'}; give every worker the same files."
+            f"the words asked for have the SHA-256 {content}, but here PROXLIN_DATA has {here}; "
+            f"give every worker the same files."
         )
     folder = data_folder()
     assert folder is not None
@@ -183,45 +204,50 @@ def words_of(content: str) -> Words:
 
 
 def synthetic_words(count: int = 4000, seed: int = 0, flips: float = 0.2) -> Words:
-    """Words of a random language in a random script: 26 glyphs, each letter followed by one of five most of the time.
+    """Make words of a random language: 26 random glyphs, each letter followed by one of five most of the time.
 
     An image is its glyph moved by up to a pixel each way, with a share of its pixels flipped.
     """
     rng = np.random.default_rng([seed, 26])
     glyphs = _glyphs(rng)
-    follow = np.full((LETTERS, LETTERS), 0.1 / LETTERS)
-    for row in follow:
+    likely_next = np.full((LETTERS, LETTERS), 0.1 / LETTERS)
+    for row in likely_next:
         row[rng.permutation(LETTERS)[:5]] += 0.9 / 5
-    lengths, longest = rng.integers(3, 10, count), 9
+    longest = 9
+    lengths = rng.integers(3, longest + 1, count)
     labels = np.zeros((count, longest), int)
     labels[:, 0] = rng.integers(0, LETTERS, count)
     for t in range(1, longest):
-        labels[:, t] = (rng.random((count, 1)) > follow[labels[:, t - 1]].cumsum(1)[:, :-1]).sum(1)
-    moves = rng.integers(-1, 2, (2, count, longest))
-    rows, cols = np.arange(SHAPE[0])[:, None], np.arange(SHAPE[1])
-    at = (rows - moves[0][..., None, None]) % SHAPE[0], (cols - moves[1][..., None, None]) % SHAPE[1]
-    images = glyphs[labels[..., None, None], at[0], at[1]] ^ (rng.random((count, longest, *SHAPE)) < flips)
+        cumulative = likely_next[labels[:, t - 1]].cumsum(1)
+        labels[:, t] = (rng.random((count, 1)) > cumulative[:, :-1]).sum(1)
+    down, right = rng.integers(-1, 2, (2, count, longest, 1, 1))
+    rows, cols = np.indices(SHAPE)
+    moved = glyphs[labels[..., None, None], (rows - down) % SHAPE[0], (cols - right) % SHAPE[1]]
+    flipped = rng.random((count, longest, *SHAPE)) < flips
+    images = (moved ^ flipped).reshape(count, longest, -1)
     inside = np.arange(longest)[None] < lengths[:, None]
-    pixels = (images.reshape(count, longest, -1) & inside[..., None]).astype(np.uint8)
+    pixels = (images & inside[..., None]).astype(np.uint8)
     return Words(pixels, np.where(inside, labels, 0), lengths, rng.integers(0, 10, count))
 
 
 def _glyphs(rng: np.random.Generator) -> np.ndarray:
-    """26 blobs: white noise averaged over 3 x 3 pixels, above its median."""
+    """Draw 26 blobs: white noise averaged over 3 x 3 pixels, above its median."""
     noise = rng.normal(size=(LETTERS, SHAPE[0] + 2, SHAPE[1] + 2))
-    smooth = np.lib.stride_tricks.sliding_window_view(noise, (3, 3), (1, 2)).mean((-1, -2))
+    windows = np.lib.stride_tricks.sliding_window_view(noise, (3, 3), (1, 2))
+    smooth = windows.mean((-1, -2))
     return smooth > np.median(smooth, axis=(1, 2), keepdims=True)
 
 
 def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
-    """Metrics for `minimize` on unseen words: "letters", the share of wrong letters, and "words", of wrong words."""
+    """Return metrics for `minimize` on unseen words: "letters", the share of wrong letters, and "words", of words."""
     x = (jnp.asarray(words.pixels), jnp.asarray(words.lengths))
     inside = np.arange(words.labels.shape[1])[None] < words.lengths[:, None]
 
     def evaluate(w: Params) -> dict[str, float]:
         found = np.asarray(outputs(predict, predict.oracle, w, x, predict.oracle.decode))
+        letters = label_error(words.labels, found, words.lengths)
         wrong = ((found != words.labels) & inside).any(axis=1)
-        return {"letters": label_error(words.labels, found, words.lengths), "words": float(np.mean(wrong))}
+        return {"letters": letters, "words": float(np.mean(wrong))}
 
     return together(evaluate, ("letters", "words"))
 
@@ -234,9 +260,6 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: this is no .npz archive of plain arrays ({error}).") from error
     missing = [name for name in PARTS if name not in arrays]
     if missing:
-        raise UserError(f"{path}: the array {missing[0]} is missing; there is {_listed(arrays)}.")
+        listed = ", ".join(repr(name)[:40] for name in list(arrays)[:10]) or "none"
+        raise UserError(f"{path}: the array {missing[0]} is missing; there is {listed}.")
     return {name: arrays[name] for name in PARTS}
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name)[:40] for name in list(names)[:10]) or "none"

@@ -22,7 +22,7 @@ class Table:
         return len(self.values)
 
     def split(self, targets: Sequence[str]) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
-        """The features, which are all other columns, and the targets in the order asked for."""
+        """Return the features, which are all other columns, and the targets in the order asked for."""
         names = self.frame.names
         asked = [names.index(self.frame[name].name) for name in targets]
         if len(set(targets)) < len(targets):
@@ -34,7 +34,7 @@ class Table:
 
 
 def read_table(path: str | Path) -> Table:
-    """A CSV, TSV, Parquet or ARFF file of numbers. What cannot be used is named with its row and column."""
+    """Read a CSV, TSV, Parquet or ARFF file of numbers. What cannot be used is named with its row and column."""
     frame = read_frame(path)
     for column in frame.columns:
         if not column.numeric:
@@ -46,7 +46,7 @@ def read_table(path: str | Path) -> Table:
 
 
 def standardized(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
-    """Each column less its mean, over its standard deviation; a constant column becomes 0.
+    """Return each column less its mean, over its standard deviation; a constant column becomes 0.
 
     >>> standardized(np.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
     [[-1.0, 0.0], [1.0, 0.0]]
@@ -57,6 +57,7 @@ def standardized(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
 
 
 def rescaled(y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """The targets less their means, over one common number: an l2 loss of them keeps its meaning."""
+    """Return the targets less their means, over one common number: an l2 loss of them keeps its meaning."""
     y = y - y.mean(axis=0)
-    return y / (float(np.sqrt(np.mean(y**2))) or 1.0)
+    size = float(np.sqrt(np.mean(y**2)))
+    return y / (size or 1.0)
