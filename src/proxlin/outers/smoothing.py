@@ -10,6 +10,11 @@ from ..types import Scalar
 from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
 
 
+def smoothing(nu: Any) -> Array:
+    """Return nu as an array leaf, or raise a sentence unless it is positive and finite."""
+    return number(nu, "The smoothing nu", low=0.0, open=True)
+
+
 class Smoothed(AbstractProximable):
     """f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2, with gradient P_V(u / nu).
 
@@ -25,11 +30,12 @@ class Smoothed(AbstractProximable):
 
     def __init__(self, support: AbstractSupport, nu: Any):
         self.support = support
-        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+        self.nu = smoothing(nu)
 
     def value(self, u: Vector) -> Float[Array, ""]:
+        nu = self.nu.astype(u.dtype)
         v = self.subgradient(u)
-        return jnp.sum(v * (u - self.nu.astype(u.dtype) / 2 * v))
+        return jnp.sum(v * (u - nu / 2 * v))
 
     def subgradient(self, u: Vector) -> Float[Array, " k"]:
         return self.support.project(u / self.nu.astype(u.dtype))
@@ -38,10 +44,11 @@ class Smoothed(AbstractProximable):
         return u_minus_projection(self.support.project, u, step, self.nu)
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
-        return self.support.conjugate(v) + self.nu.astype(v.dtype) / 2 * jnp.sum(v * v)
+        nu = self.nu.astype(v.dtype)
+        return self.support.conjugate(v) + nu / 2 * jnp.sum(v * v)
 
     def smooth(self, nu: Scalar) -> AbstractOuter:
-        return Smoothed(self.support, self.nu + number(nu, "The smoothing nu", low=0.0, open=True))
+        return Smoothed(self.support, self.nu + smoothing(nu))
 
     def lipschitz(self, k: int) -> Scalar:
         return self.support.radius(k)
@@ -64,7 +71,7 @@ class Envelope(AbstractProximable):
 
     def __init__(self, outer: AbstractProximable, nu: Any):
         self.outer = outer
-        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+        self.nu = smoothing(nu)
 
     def value(self, u: Vector) -> Float[Array, ""]:
         nu = self.nu.astype(u.dtype)
@@ -76,11 +83,14 @@ class Envelope(AbstractProximable):
         return (u - self.outer.prox(u, nu)) / nu
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        step, nu = number(step, "The step of prox", low=0.0, open=True).astype(u.dtype), self.nu.astype(u.dtype)
-        return u + step / (step + nu) * (self.outer.prox(u, step + nu) - u)
+        nu = self.nu.astype(u.dtype)
+        step = number(step, "The step of prox", low=0.0, open=True).astype(u.dtype)
+        away = self.outer.prox(u, step + nu) - u
+        return u + step / (step + nu) * away
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
-        return self.outer.conjugate(v) + self.nu.astype(v.dtype) / 2 * jnp.sum(v * v)
+        nu = self.nu.astype(v.dtype)
+        return self.outer.conjugate(v) + nu / 2 * jnp.sum(v * v)
 
     def lipschitz(self, k: int) -> Scalar:
         return self.outer.lipschitz(k)

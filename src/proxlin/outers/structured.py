@@ -13,10 +13,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..checks import number, whole
+from ..checks import whole
 from ..oracles.base import AbstractOracle, check_oracle
 from ..types import Scalar
 from .base import AbstractOuter, Vector
+from .smoothing import smoothing
 
 
 class AbstractStructured(AbstractOuter):
@@ -30,11 +31,11 @@ class AbstractStructured(AbstractOuter):
 
     @abc.abstractmethod
     def mean(self, u: Vector) -> Float[Array, " m"]:
-        """The output y, or the mean of outputs, whose (y, -1) is the subgradient at u."""
+        """Return the output y, or the mean of outputs, whose (y, -1) is the subgradient at u."""
 
     def subgradient(self, u: Vector) -> Float[Array, " k"]:
         u = self._checked(u)
-        return jnp.concatenate([self.mean(u), -jnp.ones((1,), u.dtype)])
+        return jnp.append(self.mean(u), -jnp.ones((), u.dtype))
 
     def lipschitz(self, k: int) -> Scalar:
         self.check(k)
@@ -44,9 +45,10 @@ class AbstractStructured(AbstractOuter):
         return 0.0
 
     def check(self, k: int) -> None:
-        if k != self.oracle.size() + 1:
+        wanted = self.oracle.size() + 1
+        if k != wanted:
             raise ValueError(
-                f"{type(self).__name__} over {self.oracle} takes {self.oracle.size() + 1} numbers (the part scores "
+                f"{type(self).__name__} over {self.oracle} takes {wanted} numbers (the part scores "
                 f"with their cost, and the score of the truth: see augmented_scores), but the inner map returns {k}."
             )
 
@@ -55,7 +57,18 @@ class AbstractStructured(AbstractOuter):
         return jnp.asarray(u)
 
 
-class StructuredHinge(AbstractStructured):
+class AbstractHinge(AbstractStructured):
+    """f(u) = max_{y in Y} <u[:m], y> - u[m]; what differs is its smoothing."""
+
+    def value(self, u: Vector) -> Float[Array, ""]:
+        u = self._checked(u)
+        return self.oracle.score(u[:-1]) - u[-1]
+
+    def mean(self, u: Vector) -> Float[Array, " m"]:
+        return self.oracle.argmax(u[:-1])
+
+
+class StructuredHinge(AbstractHinge):
     """f(u) = max_{y in Y} <u[:m], y> - u[m].
 
     `smooth(nu)` takes the `top` best outputs: f_nu <= f <= f_nu + nu / 2.
@@ -73,31 +86,17 @@ class StructuredHinge(AbstractStructured):
         self.oracle = oracle
         self.top = whole(top, "The number `top` of outputs in the smoothing of StructuredHinge")
 
-    def value(self, u: Vector) -> Float[Array, ""]:
-        u = self._checked(u)
-        return self.oracle.score(u[:-1]) - u[-1]
-
-    def mean(self, u: Vector) -> Float[Array, " m"]:
-        return self.oracle.argmax(u[:-1])
-
     def smooth(self, nu: Scalar) -> "SimplexSmoothing":
         return SimplexSmoothing(self.oracle, self.top, nu)
 
 
-class EntropyHinge(AbstractStructured):
+class EntropyHinge(AbstractHinge):
     """f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)` takes all outputs.
 
     f <= f_nu <= f + nu log|Y|.
     """
 
     oracle: AbstractOracle
-
-    def value(self, u: Vector) -> Float[Array, ""]:
-        u = self._checked(u)
-        return self.oracle.score(u[:-1]) - u[-1]
-
-    def mean(self, u: Vector) -> Float[Array, " m"]:
-        return self.oracle.argmax(u[:-1])
 
     def smooth(self, nu: Scalar) -> "EntropySmoothing":
         return EntropySmoothing(self.oracle, nu)
@@ -119,7 +118,7 @@ class SimplexSmoothing(AbstractStructured):
     def __init__(self, oracle: AbstractOracle, top: int, nu: Any):
         self.oracle = oracle
         self.top = top
-        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+        self.nu = smoothing(nu)
 
     def value(self, u: Vector) -> Float[Array, ""]:
         u = self._checked(u)
@@ -131,19 +130,21 @@ class SimplexSmoothing(AbstractStructured):
 
     def mean(self, u: Vector) -> Float[Array, " m"]:
         z, members = self._best(u)
-        return project_sorted(z, self.nu.astype(u.dtype))[0] @ members
+        p, _ = project_sorted(z, self.nu.astype(u.dtype))
+        return p @ members
 
     def exact(self, u: Vector) -> Bool[Array, ""]:
-        """Whether `top` was enough: the next score z_(top + 1) is at most the threshold, or no other output exists."""
+        """Return whether `top` was enough: z_(top + 1) is at most the threshold, or no other output exists."""
         u = self._checked(u)
         z, _ = self.oracle.top(u[:-1], self._count() + 1)
-        return z[-1] <= project_sorted(z[:-1], self.nu.astype(u.dtype))[1]
+        _, threshold = project_sorted(z[:-1], self.nu.astype(u.dtype))
+        return z[-1] <= threshold
 
     def smooth(self, nu: Scalar) -> "SimplexSmoothing":
-        return SimplexSmoothing(self.oracle, self.top, self.nu + number(nu, "The smoothing nu", low=0.0, open=True))
+        return SimplexSmoothing(self.oracle, self.top, self.nu + smoothing(nu))
 
     def smoothness(self, k: int) -> Scalar:
-        """operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in the support."""
+        """Return operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in the support."""
         self.check(k)
         return self.oracle.operator_norm(self.top) / self.nu
 
@@ -166,7 +167,7 @@ class EntropySmoothing(AbstractStructured):
 
     def __init__(self, oracle: AbstractOracle, nu: Any):
         self.oracle = oracle
-        self.nu = number(nu, "The smoothing nu", low=0.0, open=True)
+        self.nu = smoothing(nu)
 
     def value(self, u: Vector) -> Float[Array, ""]:
         u = self._checked(u)
@@ -177,23 +178,25 @@ class EntropySmoothing(AbstractStructured):
         return self.oracle.marginals(u[:-1] / self.nu.astype(u.dtype))
 
     def smooth(self, nu: Scalar) -> "EntropySmoothing":
-        return EntropySmoothing(self.oracle, self.nu + number(nu, "The smoothing nu", low=0.0, open=True))
+        return EntropySmoothing(self.oracle, self.nu + smoothing(nu))
 
     def smoothness(self, k: int) -> Scalar:
-        """diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see `operator_norm`)."""
+        """Return diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see `operator_norm`)."""
         self.check(k)
         return self.oracle.diameter() / (4 * self.nu)
 
 
 def project_sorted(z: Float[Array, " c"], nu: Float[Array, ""]) -> tuple[Float[Array, " c"], Float[Array, ""]]:
-    """p = argmax_{p in simplex} <p, z> - nu/2 |p|^2 = max((z - threshold) / nu, 0) for falling z, and the threshold.
+    """Return p = argmax_{p in simplex} <p, z> - nu/2 |p|^2 for falling z, and its threshold.
 
+        p = max((z - threshold) / nu, 0)
         threshold = max_k (z_1 + ... + z_k - nu) / k
 
     Entries of -inf get p = 0; if all are -inf, p is the first unit vector.
     """
-    first = jnp.where(jnp.isneginf(z[0]), 0, z[0])
+    first = jnp.where(jnp.isneginf(z[0]), 0, z[0])  # no inf - inf below
     below = (z - first).at[0].set(0)
     count = jnp.arange(1, z.shape[0] + 1, dtype=z.dtype)
     threshold = jnp.max((jnp.cumsum(below) - nu) / count)
-    return jnp.maximum((below - threshold) / nu, 0), first + threshold
+    p = jnp.maximum((below - threshold) / nu, 0)
+    return p, first + threshold
