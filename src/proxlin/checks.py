@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .types import Index, Params, is_concrete, is_here, is_parameter, with_arrays
+from .types import Index, Params, is_concrete, is_here, is_parameter, parameters, with_arrays
 
 MOST = 2**31 - 1  # the largest count, as indices are int32
 
@@ -35,47 +35,59 @@ def described(x: Any) -> str:
 
 
 def real(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> float:
-    """x as a Python float, or a sentence unless it is one real number, finite and at least low (above it if open)."""
-    is_array = isinstance(x, np.ndarray | np.generic | jax.Array)
-    good = isinstance(x, int | float) or (is_array and jnp.issubdtype(x.dtype, jnp.number) and x.ndim == 0)
-    if not good or isinstance(x, bool) or (is_array and jnp.issubdtype(x.dtype, jnp.complexfloating)):
+    """Return x as a Python float, or raise a sentence unless it is one real number, at least low (above it if open).
+
+    A number may come from Python, NumPy or JAX; True and False are none.
+    """
+    if _is_array(x):
+        complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
+        good = x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.number) and not complex
+    else:
+        good = isinstance(x, int | float) and not isinstance(x, bool)
+    if not good:
         raise ValueError(f"{name} must be one real number; it is {described(x)}.")
     try:
         value = float(x)
-    except OverflowError:
+    except OverflowError:  # an integer such as 10^400
         value = math.inf
-    if not (low < value < math.inf or (value == low and not open)):
-        bound = "" if low == -math.inf else f"{'above' if open else 'at least'} {low:g} and "
-        raise ValueError(f"{name} must be {bound}finite; it is {value}.")
-    return value
+    inside = value > low if open else value >= low
+    if inside and value < math.inf:
+        return value
+    bound = ""
+    if low > -math.inf:
+        least = "above" if open else "at least"
+        bound = f"{least} {low:g} and "
+    raise ValueError(f"{name} must be {bound}finite; it is {value}.")
 
 
 def whole(x: Any, name: str, *, low: int = 1, high: float | int = MOST) -> int:
-    """x as a Python integer, or a sentence unless it is a whole number from low to high; 3.0 is one.
+    """Return x as a Python integer, or raise a sentence unless it is a whole number from low to high; 3.0 is one.
 
     >>> whole(np.int32(3), "batch_size")
     3
     """
     value = x
-    if isinstance(x, np.ndarray | np.generic | jax.Array) and x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.number):
+    if _is_array(x) and x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.number):
         value = x.item()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
-        raise ValueError(f"{name} must be a whole number {bounds}; it is {described(x)}.")
-    return value
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    bounds = f"from {low} to {high}"
+    if high == math.inf:
+        bounds = f"of at least {low}"
+    raise ValueError(f"{name} must be a whole number {bounds}; it is {described(x)}.")
 
 
 def flag(x: Any, name: str) -> bool:
-    """x as a Python bool, or a sentence unless it is one."""
+    """Return x as a Python bool, or raise a sentence unless it is one."""
     if not isinstance(x, bool | np.bool_):
         raise ValueError(f"{name} must be True or False; it is {described(x)}.")
     return bool(x)
 
 
 def one_of(x: Any, name: str, known: Iterable[str]) -> str:
-    """x, or a sentence unless it is one of the known words."""
+    """Return x, or raise a sentence unless it is one of the known words."""
     known = tuple(known)
     if not isinstance(x, str) or x not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}; it is {described(x)}.")
@@ -89,13 +101,14 @@ def check_seed(seed: Any) -> int:
 
 def one_number(x: Any, name: str) -> float:
     """Return what a user's function said as a float, or raise a sentence unless it is one real number."""
-    if np.shape(x) != () or np.iscomplexobj(x) or not isinstance(x, int | float | np.generic | np.ndarray | jax.Array):
+    is_number = _is_array(x) or isinstance(x, int | float)
+    if np.shape(x) != () or np.iscomplexobj(x) or not is_number:
         raise TypeError(f"{name} must return one number; it returned {described(x)}.")
     return float(x)
 
 
 def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> Array:
-    """x as an array leaf (so that two settings share one compilation), checked to be finite and at least low.
+    """Return x as an array leaf, so that two settings share one compilation; it must be finite and at least low.
 
     >>> x = number(0.5, "step", low=0.0, open=True)
     >>> float(jax.jit(lambda: number(x, "step", low=0.0))())  # from outside a trace
@@ -104,58 +117,62 @@ def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> 
     traced = isinstance(x, jax.core.Tracer) and x.ndim == 0 and not jnp.issubdtype(x.dtype, jnp.complexfloating)
     if not traced:
         real(x, name, low=low, open=open)
-    dtype = jnp.result_type(x) if eqx.is_inexact_array(x) else jnp.result_type(float)
-    return jnp.asarray(x, dtype)  # with a dtype of its own: a weak one would be traced apart
+    kind = x if eqx.is_inexact_array(x) else float
+    return jnp.asarray(x, jnp.result_type(kind))  # with a dtype of its own: a weak one would be traced apart
 
 
 def checked_data(data: Any) -> Any:
-    """The data as jax arrays: a common leading axis n > 0 and finite numbers."""
+    """Return the data as jax arrays, or raise a sentence unless they have a common axis n > 0 and finite numbers."""
     is_sparse = lambda x: isinstance(x, jax.experimental.sparse.JAXSparse)
     leaves = jax.tree_util.tree_leaves_with_path(data, is_leaf=is_sparse)
     if any(is_sparse(x) for _, x in leaves):
         raise TypeError("Data cannot be a BCOO or BCSR matrix, whose rows have no common shape; take px.SparseRows.")
     if not leaves:
         raise ValueError("The data has no arrays in it; give at least one array with a leading axis of samples.")
-    lengths = {}
-    for path, x in leaves:
-        if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
-            raise ValueError(
-                f"The data leaf {_name(path)} must be an array with a leading axis of samples; it is {described(x)}."
-            )
-        if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not jnp.issubdtype(x.dtype, jnp.number):
-            raise TypeError(f"The data leaf {_name(path)} must hold numbers; it holds {x.dtype}.")
-        _check_width("The data leaf " + _name(path), x)
-        lengths[_name(path)] = x.shape[0]
-    first, n = next(iter(lengths.items()))
-    for name, length in lengths.items():
-        if length != n:
-            raise ValueError(f"The data leaf {name} has {length} samples, but {first} has {n}; they must agree.")
+    named = [(_name(path), x) for path, x in leaves]
+    for name, x in named:
+        _check_data_leaf(name, x)
+    first, other = named[0]
+    n = len(other)
+    for name, x in named:
+        if len(x) != n:
+            raise ValueError(f"The data leaf {name} has {len(x)} samples, but {first} has {n}; they must agree.")
     if n == 0:
         raise ValueError("The data has no samples (n = 0); a mean needs at least one.")
-    for path, x in leaves:
-        _check_finite(_name(path), x)
+    for name, x in named:
+        _check_finite(name, x)
     return jax.tree.map(_as_jax, data)
 
 
+def _check_data_leaf(name: str, x: Any) -> None:
+    """Raise a sentence unless x is an array of numbers with at least one axis."""
+    if not isinstance(x, np.ndarray | jax.Array) or x.ndim == 0:
+        raise ValueError(f"The data leaf {name} must be an array with a leading axis of samples; it is {described(x)}.")
+    if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not jnp.issubdtype(x.dtype, jnp.number):
+        raise TypeError(f"The data leaf {name} must hold numbers; it holds {x.dtype}.")
+    _check_width(f"The data leaf {name}", x)
+
+
 def checked_weights(weights: Any, n: int) -> Array | None:
-    """Sample weights (n,), not negative, scaled to mean 1."""
+    """Return sample weights (n,) scaled to mean 1, or raise a sentence where one is negative or not finite."""
     if weights is None:
         return None
-    if np.shape(weights) != (n,):
-        raise ValueError(
-            f"The weights must be one number for each of the {n} samples; their shape is {np.shape(weights)}."
-        )
-    if not np.issubdtype(weights.dtype if isinstance(weights, jax.Array) else np.asarray(weights).dtype, np.number):
+    shape = np.shape(weights)
+    if shape != (n,):
+        raise ValueError(f"The weights must be one number for each of the {n} samples; their shape is {shape}.")
+    if not isinstance(weights, jax.Array):
+        weights = np.asarray(weights)
+    if not np.issubdtype(weights.dtype, np.number):
         raise TypeError("The weights must be numbers.")
     if not is_concrete(weights):
         return weights / jnp.mean(weights)
     if not is_here(weights):
         return _checked_elsewhere(weights)
-    host = np.asarray(weights)
-    host = host if np.issubdtype(host.dtype, np.inexact) else host.astype(jnp.result_type(float))
+    host = _floating(np.asarray(weights))
     bad = ~np.isfinite(host) | (host < 0)
     if bad.any():
-        raise ValueError(f"The weights must be finite and not negative; weight {bad.argmax()} is {host[bad.argmax()]}.")
+        first = bad.argmax()
+        raise ValueError(f"The weights must be finite and not negative; weight {first} is {host[first]}.")
     if not host.any():
         raise ValueError("The weights are all zero; at least one sample must count.")
     host = host / host.max()  # first: a sum of huge weights would overflow
@@ -163,8 +180,8 @@ def checked_weights(weights: Any, n: int) -> Array | None:
 
 
 def _checked_elsewhere(weights: Array) -> Array:
-    """The same for weights that lie on several processes: all of them see what is wrong."""
-    weights = weights if jnp.issubdtype(weights.dtype, jnp.inexact) else weights.astype(jnp.result_type(float))
+    """Check and scale weights that lie on several processes, by operations in which all of these take part."""
+    weights = _floating(weights)
     if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
         raise ValueError("The weights must be finite and not negative.")
     if not bool(jnp.any(weights > 0)):
@@ -173,24 +190,31 @@ def _checked_elsewhere(weights: Array) -> Array:
     return weights / jnp.mean(weights)
 
 
+def _floating(x: Any) -> Any:
+    """Return an array of whole numbers as one of floating-point numbers, and any other as it is."""
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return x
+    return x.astype(jnp.result_type(float))
+
+
 def check_batch(batch: Any, n: int) -> Index:
-    """An index, a slice or a vector of integers, within range where that can be seen now."""
+    """Return an index, a slice or a vector of integers, or raise a sentence where it is seen to be out of range."""
     if isinstance(batch, slice):
         if len(range(*batch.indices(n))) == 0:
             raise IndexError(f"The batch {batch} of {n} samples is empty.")
         return batch
     if isinstance(batch, list | tuple):
         batch = np.asarray(batch, None if batch else int)
-    number = isinstance(batch, int | np.ndarray | np.integer | jax.Array) and not isinstance(batch, bool)
-    if not number or not jnp.issubdtype(jnp.result_type(batch), jnp.integer) or np.ndim(batch) > 1:
+    is_number = isinstance(batch, int | np.ndarray | np.integer | jax.Array) and not isinstance(batch, bool)
+    if not is_number or not jnp.issubdtype(jnp.result_type(batch), jnp.integer) or np.ndim(batch) > 1:
         raise TypeError(f"A batch is an integer, a slice or a vector of integers; it is {described(batch)}.")
     if is_concrete(batch):
-        host = np.asarray(batch)
+        host = np.ravel(batch)
         if host.size == 0:
             raise IndexError("The batch is empty; take at least one sample.")
-        out = (host < -n) | (host >= n)
-        if out.any():
-            raise IndexError(f"The batch index {np.ravel(host)[np.argmax(out)]} is out of range for {n} samples.")
+        outside = host[(host < -n) | (host >= n)]
+        if outside.size:
+            raise IndexError(f"The batch index {outside[0]} is out of range for {n} samples.")
     return batch
 
 
@@ -204,14 +228,15 @@ def check_parameters(w: Params, data: Any, what: str = "w") -> Params:
     for name, x in leaves:
         _check_leaf(name, x)
     arrays = [(name, x) for name, x in leaves if isinstance(x, np.ndarray | jax.Array)]
-    if sum(x.size for _, x in arrays) == 0 and not any(isinstance(x, float | np.floating) for _, x in leaves):
-        integers = [f" ({name} is an integer; write {x}.0)" for name, x in leaves if type(x) is int]
+    numbers = [x for _, x in leaves if isinstance(x, float | np.floating)]
+    if not numbers and all(x.size == 0 for _, x in arrays):
+        hints = [f" ({name} is an integer; write {x}.0)" for name, x in leaves if type(x) is int]
+        hint = "".join(hints[:1])
         raise TypeError(
-            f"{what} has no parameters: at least one leaf must be a floating-point number or an array of them"
-            f"{''.join(integers[:1])}."
+            f"{what} has no parameters: at least one leaf must be a floating-point number or an array of them{hint}."
         )
     if not jax.config.read("jax_enable_x64"):
-        rows = [("the data leaf " + _name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
+        rows = [(f"the data leaf {_name(path)}", x) for path, x in jax.tree_util.tree_leaves_with_path(data)]
         for name, x in leaves + rows:
             _check_cut(name, x)
     for name, x in arrays:
@@ -227,7 +252,9 @@ def _as_leaf(x: Any) -> Any:
     """Return a leaf of w as it is carried: parameters as jax arrays, integers of NumPy as static ones of Python."""
     if isinstance(x, np.integer | np.bool_):
         return x.item()
-    return jnp.asarray(x) if is_parameter(x) else x
+    if is_parameter(x):
+        return jnp.asarray(x)
+    return x
 
 
 def _check_leaf(name: str, x: Any) -> None:
@@ -248,14 +275,20 @@ def _check_width(name: str, x: Any) -> None:
         raise TypeError(f"{name} is {x.dtype}; convert it with .astype to float32 or float64, which are supported.")
 
 
+def _is_array(x: Any) -> bool:
+    """Return whether x is an array of NumPy or JAX, or a number of NumPy."""
+    return isinstance(x, np.ndarray | np.generic | jax.Array)
+
+
 def _is(x: Any, kind: Any) -> bool:
-    """Whether x is an array of numbers of a kind."""
+    """Return whether x is an array of numbers of a kind."""
     return isinstance(x, np.ndarray | jax.Array) and jnp.issubdtype(x.dtype, kind)
 
 
 def check_like(tree: Params, w: Params, what: str) -> None:
     """Raise a sentence unless the parameters of tree and w have one structure and the same shapes."""
-    mine, theirs = eqx.filter(tree, is_parameter), eqx.filter(w, is_parameter)
+    mine = parameters(tree)
+    theirs = parameters(w)
     if jax.tree.structure(mine) != jax.tree.structure(theirs):
         raise ValueError(f"{what} must have the structure of w; their trees differ.")
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(theirs), jax.tree.leaves(mine), strict=True):
@@ -264,9 +297,11 @@ def check_like(tree: Params, w: Params, what: str) -> None:
 
 
 def _as_jax(x: Any) -> Any:
-    """A jax array, except float64 that would be cut to float32: that is refused at the first call."""
+    """Return a jax array, except for float64 that would be cut to float32: that is refused at the first call."""
     cut = _is_wide(x) and not jax.config.read("jax_enable_x64")
-    return x if cut or not eqx.is_array_like(x) else jnp.asarray(x)
+    if cut or not eqx.is_array_like(x):
+        return x
+    return jnp.asarray(x)
 
 
 def with_jax_arrays(tree: Any, what: str) -> Any:
@@ -296,10 +331,14 @@ def _is_wide(x: Any) -> bool:
 
 
 def _check_finite(name: str, x: Any) -> None:
+    """Raise a sentence with the first row of x that has a value which is not finite."""
     if not is_concrete(x) or not jnp.issubdtype(x.dtype, jnp.inexact):
         return
-    finite, x = (np.isfinite, np.asarray(x)) if is_here(x) else (jnp.isfinite, x)  # elsewhere: all processes see it
-    bad = ~finite(x).all(axis=tuple(range(1, x.ndim)))
+    if is_here(x):
+        finite = np.isfinite(np.asarray(x))
+    else:  # jax asks all processes, and each of them sees the answer
+        finite = jnp.isfinite(x)
+    bad = ~finite.all(axis=tuple(range(1, x.ndim)))
     if bad.any():
         raise ValueError(f"The data leaf {name} has a value that is not finite in row {int(bad.argmax())}.")
 

@@ -36,7 +36,7 @@ class Cost:
     __rmul__ = __mul__
 
     def passes(self, n: int) -> float:
-        """Effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass."""
+        """Return effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass."""
         return (self.phi + self.jvp + self.vjp) / (2 * n)
 
 

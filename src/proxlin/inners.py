@@ -26,8 +26,10 @@ class Inner(eqx.Module):
 
 
 def as_inner(inner: Callable) -> Callable:
-    """A callable tree as it is; a plain function wrapped, so that a problem holds nothing but arrays."""
-    return Inner(inner) if not isinstance(inner, eqx.Module) else inner  # pyright: ignore[reportReturnType]
+    """Return a callable tree as it is, and a plain function wrapped, so that a problem holds nothing but arrays."""
+    if isinstance(inner, eqx.Module):
+        return inner  # pyright: ignore[reportReturnType]
+    return Inner(inner)
 
 
 def check_function(function: Any, name: str, arguments: str) -> Callable:
@@ -45,16 +47,18 @@ class Residual(eqx.Module):
     def __call__(self, w: Params, sample: Any) -> Array:
         x, y = sample
         prediction = self.predict(w, x)
-        if jnp.shape(prediction) != jnp.shape(y):
+        shape = jnp.shape(prediction)
+        wanted = jnp.shape(y)
+        if shape != wanted:
             raise ValueError(
-                f"The prediction has shape {jnp.shape(prediction)} and the target {jnp.shape(y)}; they must agree, "
+                f"The prediction has shape {shape} and the target {wanted}; they must agree, "
                 f"so that residual(predict) is predict(w, x) - y without broadcasting."
             )
         return prediction - y
 
 
 def residual(predict: Callable) -> Residual:
-    """The inner map (w, (x, y)) -> predict(w, x) - y.
+    """Return the inner map (w, (x, y)) -> predict(w, x) - y.
 
     >>> phi = residual(lambda w, x: x @ w)
     >>> phi(jnp.eye(2), (jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0]))).tolist()
@@ -70,7 +74,8 @@ class ScaledInput(eqx.Module):
     scale: Params
 
     def __call__(self, w: Params, sample: Any) -> Array:
-        return self.inner(jax.tree.map(jnp.multiply, self.scale, w), sample)
+        scaled = jax.tree.map(jnp.multiply, self.scale, w)
+        return self.inner(scaled, sample)
 
 
 class AugmentedScores(eqx.Module):
@@ -83,17 +88,18 @@ class AugmentedScores(eqx.Module):
         x, y = sample
         scores = self.predict(w, x)
         y = y.astype(scores.dtype)
-        if jnp.shape(scores) != (self.oracle.size(),) or jnp.shape(y) != jnp.shape(scores):
+        parts = self.oracle.size()
+        if not scores.shape == y.shape == (parts,):
             raise ValueError(
-                f"The oracle has {self.oracle.size()} parts; predict returned scores of shape {jnp.shape(scores)} and "
-                f"y has shape {jnp.shape(y)}."
+                f"The oracle has {parts} parts; predict returned scores of shape {scores.shape} and "
+                f"y has shape {y.shape}."
             )
         true = jnp.where(y > 0, scores, jnp.zeros_like(scores))  # a padded part may have the score -inf
         return jnp.append(scores + self.oracle.cost(y), jnp.sum(true))
 
 
 def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScores:
-    """The inner map of the structural hinge, (w, (x, y)) -> (s + cost(y), <s, y>); y is the 0/1 vector of the output.
+    """Return the inner map of the structural hinge, (w, (x, y)) -> (s + cost(y), <s, y>); y is 0/1, the true output.
 
     `StructuredHinge(oracle)` of it is max_{y'} <s, y'> + cost(y, y') - <s, y>. Only the m scores are ever linearised.
     """
@@ -112,9 +118,11 @@ class Linearized(eqx.Module):
 
     def __call__(self, w: Params, sample: Any) -> Array:
         at, rest = eqx.partition(self.anchor, is_parameter)
-        at = jax.tree.map(lambda a, x: a.astype(x.dtype), at, parameters(w))
-        toward = optax.tree.sub(parameters(w), at)
-        u, change = jax.jvp(lambda p: self.inner(eqx.combine(p, rest), sample), (at,), (toward,))
+        w = parameters(w)
+        at = jax.tree.map(lambda a, x: a.astype(x.dtype), at, w)
+        toward = optax.tree.sub(w, at)
+        phi = lambda p: self.inner(eqx.combine(p, rest), sample)
+        u, change = jax.jvp(phi, (at,), (toward,))
         return u + change
 
 
@@ -133,26 +141,30 @@ class SparseRows(eqx.Module):
     columns: int = eqx.field(static=True)
 
     def __init__(self, indices: Any, values: Any, columns: int):
-        if np.shape(indices) != np.shape(values):
-            raise ValueError(
-                f"SparseRows needs indices and values of one shape; not {np.shape(indices)} and {np.shape(values)}."
-            )
-        if not jnp.issubdtype(jnp.result_type(indices), jnp.integer):
-            raise TypeError(f"The indices of SparseRows must be integers; they are {jnp.result_type(indices)}.")
+        shape = np.shape(indices)
+        if shape != np.shape(values):
+            raise ValueError(f"SparseRows needs indices and values of one shape; not {shape} and {np.shape(values)}.")
+        kind = jnp.result_type(indices)
+        if not jnp.issubdtype(kind, jnp.integer):
+            raise TypeError(f"The indices of SparseRows must be integers; they are {kind}.")
         columns = whole(columns, "The number of columns of SparseRows", low=0)
-        if is_concrete(indices) and np.size(indices):
-            low, high = int(np.min(indices)), int(np.max(indices))
-            if low < 0 or high >= columns:
+        if is_concrete(indices):
+            if np.size(indices) and not 0 <= np.min(indices) <= np.max(indices) < columns:
+                low = int(np.min(indices))
+                high = int(np.max(indices))
                 raise ValueError(f"SparseRows has {columns} columns, but its indices go from {low} to {high}.")
-        self.indices = jnp.asarray(indices) if is_concrete(indices) else indices
+            indices = jnp.asarray(indices)
+        self.indices = indices
         self.values = values
         self.columns = columns
 
     def dense(self) -> Array:
-        """The same rows as an array (n, columns); values on the same column add up."""
+        """Return the rows as an array (n, columns); values on the same column add up."""
         values = jnp.asarray(self.values)
-        rows = jnp.arange(values.shape[0])[:, None]
-        return jnp.zeros((values.shape[0], self.columns), values.dtype).at[rows, self.indices].add(values)
+        n = len(values)
+        rows = jnp.arange(n)[:, None]
+        empty = jnp.zeros((n, self.columns), values.dtype)
+        return empty.at[rows, self.indices].add(values)
 
 
 class Bound(eqx.Module):

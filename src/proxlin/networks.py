@@ -1,6 +1,8 @@
 """Networks as plain functions of a pytree, with smooth activations (Proposition 1 needs a smooth phi)."""
 
+import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,14 +47,15 @@ class MLP(eqx.Module):
         self.bias = flag(bias, "bias")
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Weights N(0, 1/fan-in), biases 0."""
-        dtype = jnp.result_type(float) if dtype is None else dtype
+        """Return weights N(0, 1/fan-in), and biases 0."""
         keys = jax.random.split(key, len(self.sizes) - 1)
-        return [
-            {"W": jax.random.normal(k, (out, size), dtype) / jnp.sqrt(jnp.asarray(size, dtype))}
-            | ({"b": jnp.zeros(out, dtype)} if self.bias else {})
-            for k, size, out in zip(keys, self.sizes[:-1], self.sizes[1:], strict=True)
-        ]
+        layers = []
+        for key, (inputs, outputs) in zip(keys, itertools.pairwise(self.sizes), strict=True):
+            layer = {"W": _weights(key, (outputs, inputs), inputs, dtype)}
+            if self.bias:
+                layer["b"] = jnp.zeros(outputs, dtype)
+            layers.append(layer)
+        return layers
 
     def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
         act = activation_named(self.activation)
@@ -73,10 +76,10 @@ class WithLinear(eqx.Module):
     scale: float = eqx.field(default=3.0, static=True)
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Of the network; A is 0."""
-        dtype = jnp.result_type(float) if dtype is None else dtype
+        """Return the network's own start, with A = 0."""
         sizes = self.network.sizes
-        return {"network": self.network.init(key, dtype), "A": jnp.zeros((sizes[-1], sizes[0]), dtype)}
+        linear = jnp.zeros((sizes[-1], sizes[0]), dtype)
+        return {"network": self.network.init(key, dtype), "A": linear}
 
     def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
         return self.network(w["network"], x) + self.scale * (w["A"] @ x)
@@ -110,37 +113,45 @@ class CNN(eqx.Module):
                 f"A CNN with {len(channels)} stages needs images (rows, cols, colours) whose sides are multiples of "
                 f"{side}; they are {tuple(shape)}."
             )
-        self.shape = (int(shape[0]), int(shape[1]), int(shape[2]))
-        self.channels, self.outputs, self.activation = tuple(channels), whole(outputs, "outputs of a CNN"), activation
+        rows, cols, colours = shape
+        self.shape = (rows, cols, colours)
+        self.channels = tuple(channels)
+        self.outputs = whole(outputs, "outputs of a CNN")
+        self.activation = activation
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Weights N(0, 1/fan-in), biases 0."""
-        dtype = jnp.result_type(float) if dtype is None else dtype
-        depths = (self.shape[2], *self.channels)
-        keys = jax.random.split(key, len(depths))
+        """Return weights N(0, 1/fan-in), and biases 0."""
+        rows, cols, colours = self.shape
+        depths = (colours, *self.channels)
+        *stage_keys, last_key = jax.random.split(key, len(depths))
+        stages = []
+        for key, (before, after) in zip(stage_keys, itertools.pairwise(depths), strict=True):
+            # They are drawn flat: the numbers are the same, but XLA takes seconds to compile a draw of four axes.
+            weights = _weights(key, (9 * before * after,), 9 * before, dtype)
+            stages.append({"W": weights.reshape(3, 3, before, after), "b": jnp.zeros(after, dtype)})
         side = 2 ** len(self.channels)
-        features = (self.shape[0] // side) * (self.shape[1] // side) * depths[-1]
-        stages = [  # drawn flat: the same numbers, but XLA takes seconds to compile a draw of four axes
-            {
-                "W": jax.random.normal(k, (9 * a * b,), dtype).reshape(3, 3, a, b)
-                / jnp.sqrt(jnp.asarray(9 * a, dtype)),
-                "b": jnp.zeros(b, dtype),
-            }
-            for k, a, b in zip(keys, depths[:-1], depths[1:], strict=False)
-        ]
-        return [*stages, *MLP((features, self.outputs)).init(keys[-1], dtype)]
+        features = (rows // side) * (cols // side) * depths[-1]
+        return stages + MLP((features, self.outputs)).init(last_key, dtype)
 
     def __call__(self, w: Params, x: Float[Array, "rows cols colours"]) -> Float[Array, " k"]:
         act = activation_named(self.activation)
         for stage in w[:-1]:
-            x = jax.lax.conv_general_dilated(
-                x[None], stage["W"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )[0]
-            rows, cols, depth = x.shape
-            x = act(x + stage["b"][None, None, :])
+            axes = ("NHWC", "HWIO", "NHWC")
+            images = jax.lax.conv_general_dilated(x[None], stage["W"], (1, 1), "SAME", dimension_numbers=axes)
+            _, rows, cols, depth = images.shape
+            x = act(images[0] + stage["b"][None, None, :])
             x = x.reshape(rows // 2, 2, cols // 2, 2, depth).mean((1, 3))
         return _affine(w[-1], x.ravel())
 
 
+def _weights(key: Key, shape: tuple[int, ...], inputs: int, dtype: Any) -> Array:
+    """Draw N(0, 1/inputs)."""
+    normal = jax.random.normal(key, shape, dtype)
+    return normal / jnp.sqrt(jnp.asarray(inputs, normal.dtype))
+
+
 def _affine(layer: Params, x: Array) -> Array:
-    return layer["W"] @ x + layer["b"] if "b" in layer else layer["W"] @ x
+    image = layer["W"] @ x
+    if "b" in layer:
+        return image + layer["b"]
+    return image

@@ -89,6 +89,7 @@ def as_schedule(step: Any, name: str) -> Any:
         value = jax.eval_shape(lambda t: jnp.asarray(step(t)), jax.ShapeDtypeStruct((), jnp.int32))
     except TypeError as error:
         raise TypeError(f"{wanted}; {described(step)} is not.") from error
-    if value.shape != () or not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+    real = jnp.issubdtype(value.dtype, jnp.integer) or jnp.issubdtype(value.dtype, jnp.floating)
+    if value.shape != () or not real:
         raise TypeError(f"{wanted}; {described(step)} returns {value.dtype} of shape {value.shape}.")
     return step

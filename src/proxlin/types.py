@@ -18,17 +18,17 @@ is_parameter = eqx.is_inexact_array
 
 
 def parameters(w: Params) -> Params:
-    """The inexact array leaves of w, with None in place of the others (an empty subtree for tree arithmetic)."""
+    """Return the inexact array leaves of w, with None in place of the others (an empty subtree for tree arithmetic)."""
     return eqx.filter(w, is_parameter)
 
 
 def dtype_of(w: Params) -> jnp.dtype:
-    """The dtype in which work on w is done: the common one of its parameters."""
+    """Return the dtype in which work on w is done: the common one of its parameters."""
     return jnp.result_type(*jax.tree.leaves(parameters(w)))
 
 
 def with_arrays(w: Params) -> Params:
-    """w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they are parameters too.
+    """Return w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they are parameters too.
 
     They get the dtype of the arrays among the parameters, or the default one where there are none.
     """
@@ -37,24 +37,28 @@ def with_arrays(w: Params) -> Params:
     if not any(is_number(x) for x in leaves):
         return w
     arrays = [x for x in leaves if is_parameter(x) and not is_number(x)]
-    dtype = jnp.result_type(*arrays) if arrays else jnp.result_type(float)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_number(x) else x, w)
+    dtype = jnp.result_type(*(arrays or [float]))
+
+    def convert(x: Any) -> Any:
+        return jnp.asarray(x, dtype) if is_number(x) else x
+
+    return jax.tree.map(convert, w)
 
 
 def as_dtype(x: Any, dtype: jnp.dtype) -> Any:
-    """x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of it, others as they are."""
+    """Return x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of it, others as is."""
     if not is_parameter(x):
         return x
-    if not jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return x.astype(dtype)
-    return x.astype(jnp.complex128 if dtype == jnp.float64 else jnp.complex64)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        dtype = jnp.result_type(dtype, jnp.complex64)
+    return x.astype(dtype)
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether x can be looked at now, outside of a trace."""
+    """Return whether x can be looked at now, outside of a trace."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
 def is_here(x: Any) -> bool:
-    """Whether this process can read all of x: a jax array may lie on several of them."""
+    """Return whether this process can read all of x: a jax array may lie on several of them."""
     return not isinstance(x, jax.Array) or x.is_fully_addressable
