@@ -22,10 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-MAPS = 12_000  # of the 65,530 that Linux gives a process; an exact prox-linear step takes 750 (30 MB), sgd 80 (5 MB)
-BYTES = 2**30  # of HLO: arrays that phi closes over are copied into its programs, and no map tells of them
-ENTRIES = 1024  # results without a program (prices) are small; this bounds their number
-FORGET = 100  # programs dropped until JAX forgets its traces too: it keeps 3 MiB of them for every new shape, for ever
+# Linux gives a process 65,530 memory maps. An exact prox-linear step takes 750 of them (30 MB), sgd 80 (5 MB).
+MAPS = 12_000
+# Arrays that phi closes over are copied into the HLO of its programs, and no map tells of them.
+BYTES = 2**30
+# Results without a program (prices) are small; this bounds their number.
+ENTRIES = 1024
+# JAX keeps 3 MiB of traces for every new shape, for ever. It forgets them whenever so many programs have been dropped.
+FORGET = 100
 
 
 class Calls:
@@ -36,17 +40,21 @@ class Calls:
     """
 
     def __init__(self, *fixed: Any):
-        self.fixed, self.leaves, self.known = fixed, _split(fixed)[0], {}
+        self.fixed = fixed
+        self.leaves, _ = _split(fixed)
+        self.known: dict[Callable, Callable] = {}
 
     def __call__(self, function: Callable, *args: Any) -> tuple[Any, float]:
         if function not in self.known:
             self.known[function] = _program(function, *_split((*self.fixed, *args)))
-        program, leaves = self.known[function], [*self.leaves, *filter(_is_array, jax.tree.leaves(args))]
+        program = self.known[function]
+        leaves = self.leaves + [leaf for leaf in jax.tree.leaves(args) if _is_array(leaf)]
         start = time.perf_counter()
         result = program(leaves)
-        for leaf in jax.tree.leaves(result):  # as jax.block_until_ready, which does more around it
+        for leaf in jax.tree.leaves(result):  # jax.block_until_ready does more around it, inside of the clock
             leaf.block_until_ready()
-        return result, time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        return result, seconds
 
 
 def call(function: Callable, *args: Any) -> Any:
@@ -106,21 +114,35 @@ class _Structure:
     others: list
 
     def join(self, arrays: list) -> Any:
+        """Return the tree with these arrays."""
         left = iter(arrays)
-        return self.treedef.unflatten([next(left) if other is None else other for other in self.others])
+        leaves = [next(left) if other is None else other for other in self.others]
+        return self.treedef.unflatten(leaves)
 
 
 def _split(args: Any) -> tuple[list, _Structure]:
+    """Return the arrays of a tree, those of NumPy as jax arrays, and all the rest of it."""
+    arrays = []
+    others = []
     leaves, treedef = jax.tree.flatten(args)
-    arrays = [jnp.asarray(leaf) if isinstance(leaf, _NUMPY) else leaf for leaf in leaves if _is_array(leaf)]
-    return arrays, _Structure(treedef, [None if _is_array(leaf) else leaf for leaf in leaves])
+    for leaf in leaves:
+        if isinstance(leaf, _NUMPY):
+            arrays.append(jnp.asarray(leaf))
+            others.append(None)
+        elif _is_array(leaf):
+            arrays.append(leaf)
+            others.append(None)
+        else:
+            others.append(leaf)
+    return arrays, _Structure(treedef, others)
 
 
 _NUMPY = (np.ndarray, np.generic)
+_ARRAYS = (jax.Array, *_NUMPY, jax.ShapeDtypeStruct)
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, *_NUMPY, jax.ShapeDtypeStruct))
+    return isinstance(leaf, _ARRAYS)
 
 
 def _program(function: Callable, leaves: list, structure: _Structure) -> Callable:
@@ -137,14 +159,16 @@ def _compile(function: Callable, leaves: list, structure: _Structure) -> Callabl
 
 
 def _everywhere(leaves: list) -> NamedSharding | None:
-    """Whole on every device, so that each process can read it, where an argument lies on several of them."""
+    """Return where to leave a result so that each process can read it: whole on every device, if there are several."""
     meshes = [x.sharding.mesh for x in leaves if isinstance(x.sharding, NamedSharding)]
-    return NamedSharding(meshes[0], PartitionSpec()) if meshes and meshes[0].size > 1 else None
+    if not meshes or meshes[0].size == 1:
+        return None
+    return NamedSharding(meshes[0], PartitionSpec())
 
 
 # ------------------------------------------------------------------------------------------- which program it is
 
-# What a program depends on beside its arguments.
+# A program depends on these beside its arguments.
 _SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
 
 
@@ -180,12 +204,15 @@ class _Key:
         return any(ref() is None for ref in self.weak)
 
     def _tree(self, treedef: Any) -> Any:
+        """Return the structure of a tree as nested tuples, None for a leaf."""
         node = treedef.node_data()
         if node is None:
-            return None  # a leaf
-        return node[0], self._part(node[1]), tuple(map(self._tree, treedef.children()))
+            return None
+        kind, static = node
+        return kind, self._part(static), tuple(map(self._tree, treedef.children()))
 
     def _part(self, x: Any) -> Any:
+        """Return something that is equal for two objects if and only if they make the same program."""
         kind = type(x)
         if kind is float:
             return kind, x.hex()
@@ -196,21 +223,24 @@ class _Key:
         if isinstance(x, tuple | list):
             return kind, tuple(map(self._part, x))
         if isinstance(x, dict):
-            return kind, tuple((self._part(name), self._part(value)) for name, value in x.items())
+            return kind, tuple(self._part(item) for item in x.items())
         if isinstance(x, types.MethodType):
             return kind, self._part(x.__func__), self._part(x.__self__)
         if kind.__eq__ is object.__eq__:
             return self._weakly(x)
         if dataclasses.is_dataclass(x) and not isinstance(x, type):
-            return kind, tuple(self._part(getattr(x, field.name)) for field in dataclasses.fields(x))
+            values = [getattr(x, field.name) for field in dataclasses.fields(x)]
+            return kind, tuple(map(self._part, values))
         return kind, x
 
     def _weakly(self, x: Any) -> Any:
+        """Return a weak reference to x, or x itself where it has no room for one."""
         try:
-            self.weak.append(weakref.ref(x))
-        except TypeError:  # an object without room for one
+            ref = weakref.ref(x)
+        except TypeError:
             return x
-        return self.weak[-1]
+        self.weak.append(ref)
+        return ref
 
 
 # -------------------------------------------------------------------------------------------------- what is kept
@@ -255,6 +285,7 @@ class _Cache:
         return slot.value
 
     def clear(self) -> None:
+        """Drop everything."""
         with self.lock:
             dropped = list(self.slots.values())
             self.slots.clear()
@@ -267,10 +298,10 @@ class _Cache:
             return slot
 
     def _keep_to_the_limits(self) -> None:
-        dropped = []
+        """Drop what is dead, then what was used longest ago, until the rest fits into the limits."""
         with self.lock:
-            for key in [key for key in self.slots if key.is_dead()]:
-                dropped.append(self.slots.pop(key))
+            dead = [key for key in self.slots if key.is_dead()]
+            dropped = [self.slots.pop(key) for key in dead]
             maps = sum(slot.maps for slot in self.slots.values())
             size = sum(slot.bytes for slot in self.slots.values())
             while len(self.slots) > 1 and (maps > MAPS or size > BYTES or len(self.slots) > ENTRIES):
@@ -282,8 +313,9 @@ class _Cache:
             forget = self.dropped >= FORGET
             if forget:
                 self.dropped = 0
-        del dropped
-        if forget:  # functions that the user compiled are compiled again at their next call; nothing else changes
+        del dropped  # outside of the lock, as in `clear`
+        if forget:
+            # Functions that the user compiled are compiled again at their next call; nothing else changes.
             jax.clear_caches()
 
 
@@ -298,7 +330,9 @@ def _count_maps() -> int:
 
 def _count_bytes(value: Any) -> int:
     """Count the bytes of a program's HLO; 0 for anything else."""
-    executable = value.runtime_executable() if isinstance(value, jax.stages.Compiled) else None
+    if not isinstance(value, jax.stages.Compiled):
+        return 0
+    executable = value.runtime_executable()
     if executable is None:
         return 0
     return sum(len(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules())
