@@ -24,5 +24,6 @@ def test_the_study_of_the_tutorial_runs_on_workers(tmp_path):
         command = [sys.executable, "-m", "proxlin.cli", *arguments, "--workers", "1"]
         run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0 and word in run.stdout, run.stderr
-    rows = list(csv.DictReader((tmp_path / "mine/tables/my-study-errors.csv").open()))
+    table = (tmp_path / "mine/tables/my-study-errors.csv").read_text()
+    rows = list(csv.DictReader(table.splitlines()))
     assert len(rows) == 4 and all(float(row["gain"]) > 2 for row in rows)

@@ -7,9 +7,10 @@ import pytest
 
 from proxlin.data.maps import METRICS, path_metrics
 from proxlin.errors import UserError
+from proxlin.experiments import planning_picture
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
-from proxlin.experiments.planning import FIGURE_3, FIGURE_4, Config, case_of, entries_of, verdicts
+from proxlin.experiments.planning import STUDY, Config, case_of, entries_of, verdicts
 from proxlin.experiments.planning_task import GRIDS, arena_of, floors, parts_of, picture, train
 from proxlin.experiments.tasks import structured_solver
 
@@ -63,7 +64,7 @@ def made_up(cases):
 
 
 def test_the_study():
-    result = FIGURE_4.run(Context("quick", TINY, 0, "", print, made_up))
+    result = STUDY.run(Context("quick", TINY, 0, "", print, made_up))
     assert set(result.figures) == {f"{name}-{axis}" for name in METRICS for axis in ("passes", "seconds")}
     assert len(result.tables["losses"]) == 12
     assert len(result.timings["curves"]) == len(result.tables["curves"]) == 36
@@ -81,7 +82,7 @@ def test_the_study():
 
 def test_the_picture():
     sweep = lambda cases: [picture(case.settings) for case in cases]
-    result = FIGURE_3.run(Context("quick", TINY, 0, "", print, sweep))
+    result = planning_picture.STUDY.run(Context("quick", TINY, 0, "", print, sweep))
     rows = result.tables["map"]
     assert len(rows) == 9 and sum(row["label"] for row in rows) == sum(row["predicted"] for row in rows) == 5
     assert len(result.figures["map"].axes) == 5  # three panels and two colour bars
@@ -104,7 +105,7 @@ def test_every_method_has_a_solver_and_the_same_budget():
     for method, axes in GRIDS.items():
         setting = {name: axis.value(axis.bracket[0]) for name, axis in axes.items()}
         assert structured_solver(method, setting, 10_000.0).name()
-    assert FIGURE_4.plan(shipped("fig4")["quick"], 0).cases == 3 * 6 * 5 + 3
+    assert STUDY.plan(shipped("fig4")["quick"], 0).cases == 3 * 6 * 5 + 3
 
 
 def test_wrong_configs_are_refused():

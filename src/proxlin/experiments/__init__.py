@@ -15,7 +15,8 @@ from .engine.base import Experiment, registered
 MODULES: dict[str, tuple[str, ...]] = {
     "equations": ("fig5",),
     "figure1": ("fig1",),
-    "planning": ("fig3", "fig4"),
+    "planning": ("fig4",),
+    "planning_picture": ("fig3",),
     "proposition1": ("prop1",),
     "proposition2": ("prop2",),
     "regression": ("fig2",),

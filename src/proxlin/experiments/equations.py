@@ -17,7 +17,15 @@ from ..plots.pages import Row
 from ..tuning.search import Grid, Setting
 from . import equations_bias
 from .engine.base import Case, Context, Plan, Result, Verdict, judged
-from .engine.study import curve, demand_known, demand_positive, fields_of, mean_of, study, tuned_plan
+from .engine.study import (
+    curve,
+    demand_known,
+    demand_positive,
+    fields_of,
+    mean_of,
+    study,
+    tuned_plan,
+)
 from .equations_task import GRIDS, OUTERS
 from .tuning import Entry, Tuned, compare, first_seed, tune
 
@@ -28,7 +36,14 @@ RULES = {
     "C8": "Holds if PLI ties with SGD on every data set, which is below the tie band or within the seeds; fails if "
     "there is a winner on every data set.",
 }
-LABELS = {"gd": "GD", "pl": "PL", "sgd": "SGD", "pli": "PLI", "pli-sarah": "PLI, SARAH", "pli-svrg": "PLI, SVRG"}
+LABELS = {
+    "gd": "GD",
+    "pl": "PL",
+    "sgd": "SGD",
+    "pli": "PLI",
+    "pli-sarah": "PLI, SARAH",
+    "pli-svrg": "PLI, SVRG",
+}
 DUELS = (("gd", "pl"), ("sgd", "pli"), ("sgd", "pli-sarah"), ("sgd", "pli-svrg"))
 SECONDS = 5e-9  # for each number of the data and pass; measured on two cores
 
@@ -61,7 +76,12 @@ class Config:
 def case_of(origin: Origin, method: str, config: Config, setting: Setting, seed: int) -> Case:
     """Return the case of one setting on one seed."""
     asked = {"data": origin.name, "content": origin.content, "method": method}
-    settings = {**asked, **fields_of(config, "rows", "passes", "outer"), "seed": seed, **setting}
+    settings = {
+        **asked,
+        **fields_of(config, "rows", "passes", "outer"),
+        "seed": seed,
+        **setting,
+    }
     source = classification.known(origin.name)
     work = 0.1 + SECONDS * source.rows * source.columns * config.passes
     return Case(TASK, settings, work, f"{origin.name} {method} {setting.get('batch', '')}")
@@ -148,8 +168,20 @@ def verdicts(rows: Rows) -> list[Verdict]:
     winners = {row["winner"] for row in mini}
     c8 = judged(winners == {"tie"}, "tie" not in winners)
     return [
-        Verdict("C7", c7, f"test loss of PL over GD: {_numbers(batch)}", _intervals(batch), RULES["C7"]),
-        Verdict("C8", c8, f"test loss of PLI over SGD: {_numbers(mini)}", _intervals(mini), RULES["C8"]),
+        Verdict(
+            "C7",
+            c7,
+            f"test loss of PL over GD: {_numbers(batch)}",
+            _intervals(batch),
+            RULES["C7"],
+        ),
+        Verdict(
+            "C8",
+            c8,
+            f"test loss of PLI over SGD: {_numbers(mini)}",
+            _intervals(mini),
+            RULES["C8"],
+        ),
     ]
 
 

@@ -19,7 +19,13 @@ from ..inners import SparseRows
 from ..outers import L1, L2, Huber
 from ..problem import LossOfMean
 from ..run import minimize
-from ..solvers import AbstractSolver, prox_linear, sgd, stochastic_gauss_newton, subgradient_descent
+from ..solvers import (
+    AbstractSolver,
+    prox_linear,
+    sgd,
+    stochastic_gauss_newton,
+    subgradient_descent,
+)
 from ..tuning.axes import HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
 from . import equations_bias

@@ -27,7 +27,10 @@ DISTANCES = (0.05, 0.1, 0.2, 0.4)  # from an anchor, at which models are judged
 RESAMPLES = 1000  # of the bootstrap
 RULE = "Holds if the interval of the ratio is below 1; fails if it is above 1."
 CONFIGS = {"quick": {"anchors": 400, "steps": 30}, "paper": {"anchors": 4000, "steps": 60}}
-DATA = generated("two functions", "formulas: the one that the paper draws, and a nonsmooth Rosenbrock function")
+DATA = generated(
+    "two functions",
+    "formulas: the one that the paper draws, and a nonsmooth Rosenbrock function",
+)
 
 
 def curve() -> MeanOfLosses:
@@ -62,13 +65,25 @@ def run(context: Context) -> Result:
     walked = []
     for name, path in paths.items():
         for t, w in enumerate(path):
-            walked.append({"method": name, "step": t, "w1": float(w[0]), "w2": float(w[1]), "F": float(two.value(w))})
+            walked.append(
+                {
+                    "method": name,
+                    "step": t,
+                    "w1": float(w[0]),
+                    "w2": float(w[1]),
+                    "F": float(two.value(w)),
+                }
+            )
     errors = model_errors(two, int(str(context.config["anchors"])), context.seed)
     means = []
     for distance, each in errors.items():
         linear, prox_linear_error = each.T  # whose means are summed pairwise, unlike those of columns
         means.append(
-            {"distance": distance, "linear": float(linear.mean()), "prox-linear": float(prox_linear_error.mean())}
+            {
+                "distance": distance,
+                "linear": float(linear.mean()),
+                "prox-linear": float(prox_linear_error.mean()),
+            }
         )
     ratio, low, high = _ratio(errors, context.seed)
     verdict = Verdict(
@@ -135,7 +150,13 @@ def _path(problem: MeanOfLosses, w: jax.Array, solver: AbstractSolver, steps: in
 
 
 @styled
-def draw(one: MeanOfLosses, two: MeanOfLosses, at: jax.Array, after: jax.Array, paths: dict[str, np.ndarray]) -> Figure:
+def draw(
+    one: MeanOfLosses,
+    two: MeanOfLosses,
+    at: jax.Array,
+    after: jax.Array,
+    paths: dict[str, np.ndarray],
+) -> Figure:
     """Draw the paths down the valley on the left, and the model of one step on the right."""
     figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -151,7 +172,16 @@ def _draw_valley(axes: Axes, problem: MeanOfLosses, paths: dict[str, np.ndarray]
     axes.contour(x, y, z, levels=np.geomspace(0.3, 40, 14), colors=PALE, linewidths=0.7)
     axes.plot(x[0], x[0] ** 2, ":", color=GREY, linewidth=1, label="kink")
     for (name, path), color, mark in zip(paths.items(), (ORANGE, BLUE), ("o", "s"), strict=True):
-        axes.plot(path[:, 0], path[:, 1], "-", color=color, marker=mark, markersize=3, linewidth=1.2, label=name)
+        axes.plot(
+            path[:, 0],
+            path[:, 1],
+            "-",
+            color=color,
+            marker=mark,
+            markersize=3,
+            linewidth=1.2,
+            label=name,
+        )
     axes.plot(1, 1, "*", color="black", markersize=9, label="minimum")
     axes.set(xlabel="$w_1$", ylabel="$w_2$", xlim=(-1.7, 1.7), ylim=(-0.7, 2.4))
     axes.legend(loc="upper center")
@@ -163,7 +193,13 @@ def _draw_model(axes: Axes, problem: MeanOfLosses, at: jax.Array, after: jax.Arr
     near = grid[(grid[:, 0] > 0.1) & (grid[:, 0] < 1.25)]
     model = problem.linearize(at).regularize(1.0, at)
     axes.plot(grid, jax.vmap(problem.value)(jnp.asarray(grid)), color="black", label="$F(w)$")
-    axes.plot(near, jax.vmap(model.value)(jnp.asarray(near)), "--", color=ORANGE, label="model$(w; w_t)$ + prox term")
+    axes.plot(
+        near,
+        jax.vmap(model.value)(jnp.asarray(near)),
+        "--",
+        color=ORANGE,
+        label="model$(w; w_t)$ + prox term",
+    )
     for point, name, color in ((at, "$w_t$", "black"), (after, "$w_{t+1}$", ORANGE)):
         x = float(point[0])
         height = float(model.value(point))
@@ -175,5 +211,12 @@ def _draw_model(axes: Axes, problem: MeanOfLosses, at: jax.Array, after: jax.Arr
 
 
 STUDY = register(
-    Experiment("fig1", "Figure 1: the model behind prox-linear", ("C1",), run, CONFIGS, data=lambda config: (DATA,))
+    Experiment(
+        "fig1",
+        "Figure 1: the model behind prox-linear",
+        ("C1",),
+        run,
+        CONFIGS,
+        data=lambda config: (DATA,),
+    )
 )

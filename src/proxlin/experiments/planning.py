@@ -1,4 +1,4 @@
-"""Figures 3 and 4: learning the rewards of map tiles from optimal monotone paths, every method tuned.
+"""Figure 4: learning the rewards of map tiles from optimal monotone paths, every method tuned.
 
 Judged on unseen maps by the cells off the label (Hamming), the cells off the nearest optimal path, and the reward lost;
 optimal paths are far from unique, so the Hamming loss has a floor that the true rewards themselves do not pass.
@@ -16,18 +16,20 @@ from ..data.maps import METRICS
 from ..data.origin import generated
 from ..plots.curves import Curve, draw
 from ..plots.pages import Row
-from ..plots.pictures import draw_map
 from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Plan, Result, Verdict, judged
-from .engine.config import shipped
-from .engine.study import curve, demand_positive, fields_of, mean_of, plan_of, study, tuned_plan
-from .planning_task import GRIDS, parts_of
+from .engine.study import curve, demand_positive, fields_of, mean_of, study, tuned_plan
+from .planning_task import GRIDS
 from .tasks import DECAYS, LABELS
 from .tuning import Entry, Tuned, first_seed, tune
 
 TASKS = "proxlin.experiments.planning_task"
-MEASURES = {"hamming": "cells off the label", "nearest": "cells off an optimal path", "regret": "reward lost"}
+MEASURES = {
+    "hamming": "cells off the label",
+    "nearest": "cells off an optimal path",
+    "regret": "reward lost",
+}
 SECONDS = 1e-8  # for each map, pass, pixel and channel; measured on two cores
 # The paper's maps are random as well; that its tiles are those of a game, and ours drawn, a reader has to know.
 DATA = generated("drawn maps", "random terrain of drawn tiles, where the paper has tiles of Warcraft II")
@@ -54,7 +56,18 @@ class Config:
     tie: float
 
     def __post_init__(self):
-        demand_positive(self, "maps", "validation", "test", "tile", "top", "passes", "settings", "finalists", "tie")
+        demand_positive(
+            self,
+            "maps",
+            "validation",
+            "test",
+            "tile",
+            "top",
+            "passes",
+            "settings",
+            "finalists",
+            "tie",
+        )
         if self.seeds < 2 or self.side < 2:
             raise ValueError("seeds has to be at least 2: a difference needs an interval; and side at least 2.")
         if not self.ridges or min(self.ridges) < 0 or not self.channels or min(self.channels) < 1:
@@ -82,7 +95,12 @@ def floor_cases(config: Config, first: int) -> list[Case]:
 def entries_of(config: Config) -> list[Entry]:
     """Return every ridge and method to be tuned."""
     return [
-        Entry((ridge, method), Grid(axes, config.settings), partial(case_of, method, ridge, config), config.seeds)
+        Entry(
+            (ridge, method),
+            Grid(axes, config.settings),
+            partial(case_of, method, ridge, config),
+            config.seeds,
+        )
         for ridge, (method, axes) in product(config.ridges, GRIDS.items())
     ]
 
@@ -143,8 +161,16 @@ def lead_rows(found: Found, ridges: Sequence[float]) -> list[dict[str, Any]]:
     names = dict.fromkeys(LABELS[rival] for rival in rivals.values())
     least = min(ridges)
     return [
-        {"ridges_times_n": ", ".join(map(short, ridges)), "rival": "; ".join(names), **measured(mean)},
-        {"ridges_times_n": short(least), "rival": LABELS[rivals[least]], **measured(gaps[least])},
+        {
+            "ridges_times_n": ", ".join(map(short, ridges)),
+            "rival": "; ".join(names),
+            **measured(mean),
+        },
+        {
+            "ridges_times_n": short(least),
+            "rival": LABELS[rivals[least]],
+            **measured(gaps[least]),
+        },
     ]
 
 
@@ -195,7 +221,13 @@ def short(number: float) -> str:
 def curves_of(found: Found, measure: str) -> list[Curve]:
     """Return the curves of a measure on the test maps, over passes and over seconds."""
     return [
-        Curve(f"ridge {short(ridge)}/n", LABELS[method], curve(each.runs, axis), curve(each.runs, measure), axis)
+        Curve(
+            f"ridge {short(ridge)}/n",
+            LABELS[method],
+            curve(each.runs, axis),
+            curve(each.runs, measure),
+            axis,
+        )
         for axis in ("passes", "seconds")
         for (ridge, method), each in found.items()
     ]
@@ -207,7 +239,13 @@ def curve_rows(found: Found, names: Sequence[str]) -> list[Row]:
     for (ridge, method), each in found.items():
         means = {name: curve(each.runs, name).mean(0).tolist() for name in ("passes", *names)}
         for values in zip(*means.values(), strict=True):
-            rows.append({"ridge_times_n": ridge, "method": LABELS[method], **dict(zip(means, values, strict=True))})
+            rows.append(
+                {
+                    "ridge_times_n": ridge,
+                    "method": LABELS[method],
+                    **dict(zip(means, values, strict=True)),
+                }
+            )
     return rows
 
 
@@ -233,7 +271,13 @@ def run(config: Config, context: Context) -> Result:
     for name in METRICS:
         figures |= draw(name, curves_of(found, name), MEASURES[name], False, lines.get(name), True)
     timings = {"curves": curve_rows(found, ["seconds"])}
-    return Result(tables, figures, verdicts(config.tie, leads), notes_of(config, floor, found), timings=timings)
+    return Result(
+        tables,
+        figures,
+        verdicts(config.tie, leads),
+        notes_of(config, floor, found),
+        timings=timings,
+    )
 
 
 def notes_of(config: Config, floor: Mapping[str, float], found: Found) -> list[str]:
@@ -254,58 +298,4 @@ def notes_of(config: Config, floor: Mapping[str, float], found: Found) -> list[s
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- Figure 3
-
-
-def picture_case(config: Config, seed: int) -> Case:
-    """Return the case of constant-step SGD with a middling step and ridge."""
-    ridge = sorted(config.ridges)[len(config.ridges) // 2]
-    setting: Setting = {"step": GRIDS["sgd"]["step"].value(0)}
-    return case_of("sgd", ridge, config, setting, seed, "picture")
-
-
-def run_picture(config: Config, context: Context) -> Result:
-    """Show the first unseen map of the first seed, and what SGD learned about it."""
-    case = picture_case(config, first_seed(context))
-    (learned,) = context.sweep([case])
-    test = parts_of(case.settings)[2][:1]
-    optimal = test.optimal()
-    truth = test.rewards[0]
-    label = test.paths[0].reshape(test.grid)
-    scores = np.asarray(learned["rewards"]).reshape(test.grid)
-    path = np.asarray(learned["path"]).reshape(test.grid)
-    rows: list[Row] = [
-        {
-            "row": i,
-            "column": j,
-            "reward": float(truth[i, j]),
-            "learned": float(scores[i, j]),
-            "label": int(label[i, j]),
-            "predicted": int(path[i, j]),
-        }
-        for i, j in np.ndindex(*test.grid)
-    ]
-    collected = float(np.sum(truth * path))
-    off = float(optimal.nearest(path.reshape(1, -1))[0])
-    step = case.settings["step"]
-    ridge = short(case.settings["ridge"])
-    notes = [
-        f"A map that was not trained on, with one of its {optimal.count()[0]:.0f} optimal paths. The predicted path "
-        f"collects {collected:g} of {optimal.score[0]:g} and is {off:g} cells off the nearest optimal one. Trained by "
-        f"SGD with the step {step:g} and ridge {ridge}/n on {config.maps} maps and one optimal path of each.",
-        "Rewards are learned up to a scale and a constant: all monotone paths have the same number of cells.",
-    ]
-    figure = draw_map(test.pixels[0], truth, label, scores, path)
-    return Result({"map": rows}, {"map": figure}, (), notes)
-
-
-FIGURE_4 = study("fig4", "Figure 4: path planning, every method", Config, run, plan, (DATA,), claims=("C6",))
-FIGURE_3 = study(
-    "fig3",
-    "Figure 3: a map, its rewards and what was learned of them",
-    Config,
-    run_picture,
-    lambda config, seed: plan_of([picture_case(config, 1000 * seed)]),
-    (DATA,),
-    configs=shipped("fig4"),
-)
+STUDY = study("fig4", "Figure 4: path planning, every method", Config, run, plan, (DATA,), claims=("C6",))

@@ -25,7 +25,20 @@ from ..tuning.search import Axis, Choice, Lattice
 from ..types import Params
 from .tasks import structured_problem, structured_run
 
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the passes, at which runs are judged
+SHARES = (
+    0.0,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+)  # of the passes, at which runs are judged
 _STEP: dict[str, Axis] = {"step": Lattice(3e-3, HALF_DECADE, (-1, 0, 1))}
 _RATE = Lattice(1e-2, HALF_DECADE, (-1, 0, 1))  # the inner step over nu
 GRIDS: dict[str, dict[str, Axis]] = {
@@ -111,7 +124,11 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
     arena = arena_of(settings)
     run = run_of(arena, settings, path_metrics(arena.predict, arena.test))
     best = int(np.argmin(run.measures))
-    found: dict[str, Any] = {"validation_loss": run.best, "best_at": float(run.at), "diverged": run.diverged}
+    found: dict[str, Any] = {
+        "validation_loss": run.best,
+        "best_at": float(run.at),
+        "diverged": run.diverged,
+    }
     if "nu" in settings:
         found["exact"] = exact_share(arena.problem.smooth(settings["nu"]), run.w)
     found["curve_passes"] = run.passes.tolist()

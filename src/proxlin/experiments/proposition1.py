@@ -22,7 +22,17 @@ TASKS = "proxlin.experiments.proposition1_task"
 ROUND_OFF = 1e-15  # of a gap, which is a sum of numbers of the size of F
 LABEL = ("problem", "f", "kappa", "start")
 SINGULAR = (*LABEL, "t", "dense", "matrix-free", "relative error", "nk", "Lanczos steps")
-PRINTED = ("n", "kappa", "radius printed", "F", "F_next printed", "F_next", "F_next / F", "1 - 1/sqrt n", "gap")
+PRINTED = (
+    "n",
+    "kappa",
+    "radius printed",
+    "F",
+    "F_next printed",
+    "F_next",
+    "F_next / F",
+    "1 - 1/sqrt n",
+    "gap",
+)
 ATTAINED = ("n", "F / R", "F", "F_next", "bound", "F_next / bound")
 DATA = generated("random maps and networks", "drawn by the seed: sine maps of known constants, and networks")
 
@@ -157,5 +167,11 @@ def _numbers(rows: list[Row], name: str) -> list[float]:
 
 
 STUDY = study(
-    "prop1", "Proposition 1: decrease, then quadratic convergence", Config, run, plan, (DATA,), claims=("C2",)
+    "prop1",
+    "Proposition 1: decrease, then quadratic convergence",
+    Config,
+    run,
+    plan,
+    (DATA,),
+    claims=("C2",),
 )

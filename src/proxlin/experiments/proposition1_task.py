@@ -17,12 +17,23 @@ from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, LInf, Quantile
 from ..plots.pages import Row
 from ..problem import MeanOfLosses
-from ..theory import least_singular, least_singular_matrix_free, next_gap, quadratic_radius, segment_smoothness
+from ..theory import (
+    least_singular,
+    least_singular_matrix_free,
+    next_gap,
+    quadratic_radius,
+    segment_smoothness,
+)
 from ..theory.proposition1 import FLOOR
 from ..types import Params
 from .sine_maps import Path, aligned, as_printed, attained, exact_path, near, orthogonal
 
-OUTERS: dict[str, AbstractOuter] = {"l2": L2(), "l1": L1(), "linf": LInf(), "quantile": Quantile(0.7)}
+OUTERS: dict[str, AbstractOuter] = {
+    "l2": L2(),
+    "l1": L1(),
+    "linf": LInf(),
+    "quantile": Quantile(0.7),
+}
 MAPS = {"sine, A across B": orthogonal, "sine, A along B": aligned}
 NETWORK = "tanh network"
 SMALL = "L l / sqrt n"
@@ -157,7 +168,11 @@ def network_paths(settings: Mapping[str, Any]) -> dict:
         runs.append(run.plain())
         for t in (0, len(values) - 1):
             ritz = least_singular_matrix_free(problem, path.iterates[t])
-            found = {"dense": values[t], "matrix-free": ritz.value, "relative error": ritz.value / values[t] - 1}
+            found = {
+                "dense": values[t],
+                "matrix-free": ritz.value,
+                "relative error": ritz.value / values[t] - 1,
+            }
             rows.append({**run.label(), "t": t, **found, "nk": n * k, "Lanczos steps": ritz.steps})
     return {"runs": runs, "singular": rows}
 

@@ -68,7 +68,13 @@ def plan(config: Config, seed: int) -> Plan:
 
 def run(config: Config, context: Context) -> Result:
     """Draw the noise, run prox-linear on noisy data, and compare both with the windows."""
-    cells = coverage(config.ns, config.ks, config.deltas, config.draws, np.random.default_rng([context.seed, 0]))
+    cells = coverage(
+        config.ns,
+        config.ks,
+        config.deltas,
+        config.draws,
+        np.random.default_rng([context.seed, 0]),
+    )
     context.say(f"coverage: {len(cells)} cells (noise, n, k, delta).")
     found = context.sweep(cases(config, context.seed))
     trials = [Trial(**each) for case in found for each in case["trials"]]

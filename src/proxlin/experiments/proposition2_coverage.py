@@ -18,7 +18,11 @@ MOST_NUMBERS = 10**8  # that a cell of Laplace noise draws, about a second
 
 
 def coverage(
-    ns: Sequence[int], ks: Sequence[int], deltas: Sequence[float], draws: int, rng: np.random.Generator
+    ns: Sequence[int],
+    ks: Sequence[int],
+    deltas: Sequence[float],
+    draws: int,
+    rng: np.random.Generator,
 ) -> list[Row]:
     """Return how often F(wbar) / sigma lies in each window, over many draws of the noise, and the draws' own window."""
     rows = []

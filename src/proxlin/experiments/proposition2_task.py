@@ -58,13 +58,23 @@ class Trial:
 
     def row(self) -> Row:
         """Return the trial in one row; what a phase that was not reached lacks is None."""
-        row = {**self.group(), "sigma": self.sigma, "seed": self.seed, "steps": len(self.values) - 1}
+        row = {
+            **self.group(),
+            "sigma": self.sigma,
+            "seed": self.seed,
+            "steps": len(self.values) - 1,
+        }
         row["F(wbar)"] = self.level
         for radius in RADII:
             found: dict[str, Any] = dict.fromkeys(("R", "j", "F_j", "sigma E chi / R"))
             if radius in self.phases:
                 start, R = self.phases[radius]
-                found = {"R": R, "j": start, "F_j": self.first(radius), "sigma E chi / R": self.ratio(radius)}
+                found = {
+                    "R": R,
+                    "j": start,
+                    "F_j": self.first(radius),
+                    "sigma E chi / R": self.ratio(radius),
+                }
             row |= {f"{radius} {name}": value for name, value in found.items()}
         return row
 

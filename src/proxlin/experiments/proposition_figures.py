@@ -74,9 +74,24 @@ def _draw_every_step(axes: Axes, paths: Table, steps: Table, attained: Table) ->
         R = np.asarray([radius[path_of(row)] for row in mine])
         before = column(mine, "F") / R
         after = column(mine, "F_next") / R
-        axes.loglog(before, after, mark, color=color, markersize=3.5, alpha=0.5, markeredgewidth=0, label=name)
+        axes.loglog(
+            before,
+            after,
+            mark,
+            color=color,
+            markersize=3.5,
+            alpha=0.5,
+            markeredgewidth=0,
+            label=name,
+        )
     x = np.geomspace(*axes.get_xlim(), 400)
-    axes.plot(x, [next_gap(each, 1.0) for each in x], color="black", linewidth=1.2, label="Proposition 1")
+    axes.plot(
+        x,
+        [next_gap(each, 1.0) for each in x],
+        color="black",
+        linewidth=1.2,
+        label="Proposition 1",
+    )
     R = column(attained, "F") / column(attained, "F / R")
     before = column(attained, "F") / R
     after = column(attained, "F_next") / R
@@ -129,15 +144,37 @@ def _draw_runs(axes: Axes, examples: Table) -> None:
 def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, tuple[float, float]]) -> None:
     x = np.geomspace(3e-4, 3e3, 200)
     for window, (low, high) in spans.items():
-        axes.axvspan(low, min(high, x[-1]), color=SHADES[window], linewidth=0, label=f"{NAMES[window]} window")
+        axes.axvspan(
+            low,
+            min(high, x[-1]),
+            color=SHADES[window],
+            linewidth=0,
+            label=f"{NAMES[window]} window",
+        )
     axes.loglog(x, 1 / x, color="black", linewidth=1, label="$F(w_j) = R$, the most there can be")
     axes.axhline(1, color=GREY, linestyle=":", linewidth=1)
     for noise, (color, mark) in zip(("gaussian", "laplace"), MARKS, strict=False):
         mine = [row for row in rows if row["noise"] == noise]
         sigma = column(mine, f"{radius} sigma E chi / R")
         share = column(mine, f"{radius} F_j") / column(mine, "F(wbar)")
-        axes.plot(sigma, share, mark, color=color, markersize=4, alpha=0.7, markeredgewidth=0, label=noise)
-    axes.text(0.02, 0.03, "below 1 the phase starts in the noise", transform=axes.transAxes, fontsize=SMALL, color=GREY)
+        axes.plot(
+            sigma,
+            share,
+            mark,
+            color=color,
+            markersize=4,
+            alpha=0.7,
+            markeredgewidth=0,
+            label=noise,
+        )
+    axes.text(
+        0.02,
+        0.03,
+        "below 1 the phase starts in the noise",
+        transform=axes.transAxes,
+        fontsize=SMALL,
+        color=GREY,
+    )
     axes.set(xlabel=r"$\sigma\,\mathrm{E}\chi_k / R$", xlim=(x[0], x[-1]))
     axes.set(ylabel=r"$F(w_j) / F(\bar w)$", ylim=(1e-5, 1e5))
     axes.legend(loc="upper right")

@@ -145,14 +145,22 @@ def entries_of(config: Config) -> list[Entry]:
         for method in ("sgd", "pli"):
             seeds[arena, method] = config.seeds
     return [
-        Entry(label, Grid(GRIDS[label[1]], config.settings), partial(case_of, *label, config), count)
+        Entry(
+            label,
+            Grid(GRIDS[label[1]], config.settings),
+            partial(case_of, *label, config),
+            count,
+        )
         for label, count in seeds.items()
     ]
 
 
 def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
     """Return the full grids that the search is checked against."""
-    boxes = {"sgd": (range(-5, 6), range(3)), "pli": (range(-3, 4), range(-3, 4), (-4, -2, 0, 2), range(5))}
+    boxes = {
+        "sgd": (range(-5, 6), range(3)),
+        "pli": (range(-3, 4), range(-3, 4), (-4, -2, 0, 2), range(5)),
+    }
     extremes = (config.ratios[0], config.ratios[-1])
     cases = {}
     for n, snr, method in product(config.check, extremes, boxes):
@@ -310,5 +318,11 @@ def run(config: Config, context: Context) -> Result:
 
 
 STUDY = study(
-    "fig2", "Figure 2: SGD against PLI in regression under noise", Config, run, plan, (DATA,), claims=("C4", "C5")
+    "fig2",
+    "Figure 2: SGD against PLI in regression under noise",
+    Config,
+    run,
+    plan,
+    (DATA,),
+    claims=("C4", "C5"),
 )

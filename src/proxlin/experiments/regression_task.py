@@ -53,7 +53,12 @@ GRIDS: dict[str, dict[str, Axis]] = {
 def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
     """Return the solver of a method with the numbers of a setting."""
     if method == "pli":
-        return pli(setting["kappa"], setting["nu"], setting["inner"], step=setting["rate"] * setting["nu"])
+        return pli(
+            setting["kappa"],
+            setting["nu"],
+            setting["inner"],
+            step=setting["rate"] * setting["nu"],
+        )
     if method == "pli-dual":
         return pli(setting["kappa"], inner_passes=setting["inner"], inner="dual")
     schedule = power_step(setting["step"], setting["decay"], passes * n)

@@ -52,7 +52,14 @@ class Known:
         return MeanOfLosses(Sine(jnp.asarray(self.c)), outer, (self.A, self.B, y))
 
 
-def orthogonal(n: int, k: int, rng: np.random.Generator, c: float = 1.0, b: float = 1.0, spread: float = 1.5) -> Known:
+def orthogonal(
+    n: int,
+    k: int,
+    rng: np.random.Generator,
+    c: float = 1.0,
+    b: float = 1.0,
+    spread: float = 1.5,
+) -> Known:
     """Draw rows of A orthogonal to those of B, singular values of A from 1 to `spread`: L = c b^2, sigma_min = 1."""
     m = n * k
     rows = _orthonormal(2 * m, rng)

@@ -20,7 +20,15 @@ from ..plots.pages import Row
 from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Plan, Result
-from .engine.study import curve, demand_known, demand_positive, fields_of, mean_of, study, tuned_plan
+from .engine.study import (
+    curve,
+    demand_known,
+    demand_positive,
+    fields_of,
+    mean_of,
+    study,
+    tuned_plan,
+)
 from .tasks import LABELS
 from .tuning import Entry, Tuned, first_seed, tune
 from .words_task import FOLDS, GRIDS, MODELS
@@ -109,7 +117,12 @@ def labels_of(config: Config) -> list[Label]:
 def entries_of(config: Config, data: Origin) -> list[Entry]:
     """Return everything that is tuned."""
     return [
-        Entry(label, Grid(GRIDS[label.method], config.settings), partial(case_of, label, config, data), config.folds)
+        Entry(
+            label,
+            Grid(GRIDS[label.method], config.settings),
+            partial(case_of, label, config, data),
+            config.folds,
+        )
         for label in labels_of(config)
     ]
 
@@ -168,7 +181,11 @@ def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
     rows = []
     for one, two in pairs:
         mean, low, high = t_interval(error(read, one) - error(read, two))
-        names = {"direction": DIRECTIONS[one.direction], "this": one.words(), "less": two.words()}
+        names = {
+            "direction": DIRECTIONS[one.direction],
+            "this": one.words(),
+            "less": two.words(),
+        }
         rows.append({**names, "difference": mean, "low": low, "high": high})
     return rows
 
@@ -194,7 +211,11 @@ def run(config: Config, context: Context) -> Result:
     differences = difference_rows(config, read)
     curves = curves_of(read, data)
     return Result(
-        tables={"errors": error_rows(found, read), "differences": differences, "curves": rows(curves, "passes")},
+        tables={
+            "errors": error_rows(found, read),
+            "differences": differences,
+            "curves": rows(curves, "passes"),
+        },
         figures=draw("curves", curves, "wrong letters in test words, %", False, None, True),
         notes=notes_of(config, data, differences),
         timings={"curves": rows(curves, "seconds")},
@@ -222,4 +243,11 @@ def notes_of(config: Config, data: Origin, differences: Sequence[Mapping[str, An
     return notes
 
 
-STUDY = study("words", "Handwritten words: chains of letters", Config, run, plan, data=lambda config: (words_origin(),))
+STUDY = study(
+    "words",
+    "Handwritten words: chains of letters",
+    Config,
+    run,
+    plan,
+    data=lambda config: (words_origin(),),
+)

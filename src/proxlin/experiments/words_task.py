@@ -27,7 +27,10 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the passes, at which 
 FOLDS = 10
 HELD = 0.2  # the share of the training words that choose the setting
 MODELS = {"letters": "linear, no pairs", "chain": "linear, pairs", "network": "network, pairs"}
-_STEP: dict[str, Axis] = {"step": Lattice(3e-3, HALF_DECADE, (-1, 0, 1)), "ridge": Lattice(3.0, HALF_DECADE)}
+_STEP: dict[str, Axis] = {
+    "step": Lattice(3e-3, HALF_DECADE, (-1, 0, 1)),
+    "ridge": Lattice(3.0, HALF_DECADE),
+}
 _RATE: dict[str, Axis] = {
     "rate": Lattice(1e-2, HALF_DECADE, (-1, 0, 1)),
     "nu": Lattice(1.0, HALF_DECADE),
@@ -37,10 +40,17 @@ GRIDS: dict[str, dict[str, Axis]] = {
     "sgd": _STEP,
     "sgd-sqrt": _STEP,
     "sgd-averaged": _STEP,
-    "sgd-inverse": {**_STEP, "step": Lattice(3e-4, HALF_DECADE, (-1, 0, 1))},  # its first step is T/2 times as long
+    "sgd-inverse": {
+        **_STEP,
+        "step": Lattice(3e-4, HALF_DECADE, (-1, 0, 1)),
+    },  # its first step is T/2 times as long
     "svrg": _STEP,
     "casimir": _RATE,
-    "pli": {**_RATE, "kappa": Lattice(1e-2, 10.0), "inner": Choice((1, 2, 5), (0,), ordered=True)},
+    "pli": {
+        **_RATE,
+        "kappa": Lattice(1e-2, 10.0),
+        "inner": Choice((1, 2, 5), (0,), ordered=True),
+    },
 }
 
 
@@ -108,7 +118,10 @@ def run_of(settings: Mapping[str, Any], words: Words, measure: Any, watch: Any =
 
 def letter_error(settings: Mapping[str, Any], words: Words) -> LetterError:
     """Return the measure of a case on some words."""
-    return LetterError(model_of(settings, words), *map(jnp.asarray, (words.pixels, words.lengths, words.labels)))
+    return LetterError(
+        model_of(settings, words),
+        *map(jnp.asarray, (words.pixels, words.lengths, words.labels)),
+    )
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The metadata that would hold a date, for each kind of file.
-UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+UNDATED: dict[str, dict[str, None]] = {
+    "svg": {"Date": None},
+    "png": {},
+    "pdf": {"CreationDate": None},
+}
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,10 @@ def draw(cells: Sequence[Cell]) -> Drawing:
             spine.set_visible(False)
     axes[0].set_ylabel("signal-to-noise ratio")
     bar = figure.colorbar(colours, ax=list(axes), shrink=0.9, extend="both")
-    bar.ax.set_yticks([-SHOWN, 0, SHOWN], [f"PLI better\nby {SHOWN:.0%}", "equal", f"SGD better\nby {SHOWN:.0%}"])
+    bar.ax.set_yticks(
+        [-SHOWN, 0, SHOWN],
+        [f"PLI better\nby {SHOWN:.0%}", "equal", f"SGD better\nby {SHOWN:.0%}"],
+    )
     figure.suptitle("l2 test loss: SGD above, PLI below; bold where one wins beyond the noise of the seeds")
     return Drawing(figure, points)
 
@@ -81,7 +84,16 @@ def _draw_cell(ax: Axes, cell: Cell, x: int, y: int, colour: Any) -> None:
     ink = "white" if _luminance(colour) < 0.4 else "black"
     for name, loss, up in (("sgd", cell.sgd_loss, 0.2), ("pli", cell.pli_loss, -0.2)):
         weight = "bold" if cell.winner == name else "normal"
-        ax.text(x, y + up, _short(loss), ha="center", va="center", fontsize=SMALL, color=ink, weight=weight)
+        ax.text(
+            x,
+            y + up,
+            _short(loss),
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            color=ink,
+            weight=weight,
+        )
 
 
 def _luminance(colour: Any) -> float:

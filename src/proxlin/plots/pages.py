@@ -51,7 +51,11 @@ def render(template: str, **values: object) -> str:
 
 def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
     """Return the figures of a record as (group, its drawings by name); the page has one switch for a group."""
-    unknown = {"group": "", "label": "", "points": []}  # of a figure that an older version stored
+    unknown = {
+        "group": "",
+        "label": "",
+        "points": [],
+    }  # of a figure that an older version stored
     found: dict[str, dict[str, dict]] = {}
     for name in record["figures"]:
         drawing = record.get("drawings", {}).get(name, unknown)

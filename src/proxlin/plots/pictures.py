@@ -12,7 +12,11 @@ FEW = 6  # levels of reward, of which each has a tick of its own
 
 @styled
 def draw_map(
-    pixels: np.ndarray, rewards: np.ndarray, label: np.ndarray, learned: np.ndarray, predicted: np.ndarray
+    pixels: np.ndarray,
+    rewards: np.ndarray,
+    label: np.ndarray,
+    learned: np.ndarray,
+    predicted: np.ndarray,
 ) -> Figure:
     """Draw the map and its best path, the true rewards, and the learned rewards with the predicted path."""
     figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")

@@ -24,7 +24,21 @@ START = (
 )
 STYLE = "*{stroke-linejoin: round; stroke-linecap: butt}"
 ELEMENTS = {
-    *("svg", "metadata", "defs", "style", "g", "path", "use", "clipPath", "rect", "text", "tspan", "image", "pattern"),
+    *(
+        "svg",
+        "metadata",
+        "defs",
+        "style",
+        "g",
+        "path",
+        "use",
+        "clipPath",
+        "rect",
+        "text",
+        "tspan",
+        "image",
+        "pattern",
+    ),
     *("linearGradient", "stop", "filter", "feComposite", "feColorMatrix"),
 }
 PLAIN = re.compile(r"[\w\s.,#%+-]*")
@@ -36,17 +50,76 @@ ATTRIBUTES = {
     "filter": REFERENCE,
     "fill": re.compile(f"{PLAIN.pattern}|{REFERENCE.pattern}"),
     "type": re.compile(r"text/css|matrix"),
-    **dict.fromkeys(("d", "x", "y", "x1", "y1", "x2", "y2", "width", "height", "viewBox", "version", "offset"), PLAIN),
-    **dict.fromkeys(("patternUnits", "gradientUnits", "preserveAspectRatio", "shape-rendering", "opacity"), PLAIN),
-    **dict.fromkeys(("fill-opacity", "stroke", "stroke-width", "in", "in2", "operator", "k2", "k3", "values"), PLAIN),
+    **dict.fromkeys(
+        (
+            "d",
+            "x",
+            "y",
+            "x1",
+            "y1",
+            "x2",
+            "y2",
+            "width",
+            "height",
+            "viewBox",
+            "version",
+            "offset",
+        ),
+        PLAIN,
+    ),
+    **dict.fromkeys(
+        ("patternUnits", "gradientUnits", "preserveAspectRatio", "shape-rendering", "opacity"),
+        PLAIN,
+    ),
+    **dict.fromkeys(
+        (
+            "fill-opacity",
+            "stroke",
+            "stroke-width",
+            "in",
+            "in2",
+            "operator",
+            "k2",
+            "k3",
+            "values",
+        ),
+        PLAIN,
+    ),
 }
 PROPERTIES = {
-    *("fill", "fill-opacity", "opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-linejoin"),
-    *("stroke-linecap", "stroke-dasharray", "stroke-dashoffset", "stop-color", "stop-opacity", "image-rendering"),
-    *("font", "font-family", "font-size", "font-style", "font-weight", "font-stretch", "font-variant", "text-anchor"),
+    *(
+        "fill",
+        "fill-opacity",
+        "opacity",
+        "stroke",
+        "stroke-opacity",
+        "stroke-width",
+        "stroke-linejoin",
+    ),
+    *(
+        "stroke-linecap",
+        "stroke-dasharray",
+        "stroke-dashoffset",
+        "stop-color",
+        "stop-opacity",
+        "image-rendering",
+    ),
+    *(
+        "font",
+        "font-family",
+        "font-size",
+        "font-style",
+        "font-weight",
+        "font-stretch",
+        "font-variant",
+        "text-anchor",
+    ),
 }
 PROPERTY = re.compile(rf"\s*([\w-]+)\s*:\s*([\w\s.,#%+'\"-]*|{REFERENCE.pattern})\s*")
-TARGETS = {"use": re.compile(r"#[\w.-]+"), "image": re.compile(r"data:image/png;base64,[A-Za-z0-9+/=\s]*")}
+TARGETS = {
+    "use": re.compile(r"#[\w.-]+"),
+    "image": re.compile(r"data:image/png;base64,[A-Za-z0-9+/=\s]*"),
+}
 DEEPEST = 100  # elements inside each other; a browser's own limit is 512
 
 

@@ -99,7 +99,10 @@ class Dask:
             silence = self.watch.look(beats)
             for address in workers:
                 if self.scheduler and silence[address] > self.silence:
-                    forget = {"address": address, "stimulus_id": f"proxlin-silent-{time.time()}"}
+                    forget = {
+                        "address": address,
+                        "stimulus_id": f"proxlin-silent-{time.time()}",
+                    }
                     client.sync(client.scheduler.unregister, **forget, callback_timeout=self.silence)
         except LOST as error:
             raise self._gone() from error
@@ -141,7 +144,11 @@ def _local_cluster(distributed: Any, workers: int, silence: float) -> Any:
         settings["distributed.scheduler.worker-ttl"] = f"{silence} s"
     require("dask", "cluster").config.set(settings)
     return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        silence_logs=logging.ERROR,
     )
 
 

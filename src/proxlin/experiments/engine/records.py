@@ -12,7 +12,11 @@ from ...plots.svg import inline
 from .base import NAME
 
 CELL = (str, int, float, bool, type(None))
-STARTS = {"svg": b"", "png": b"\x89PNG", "pdf": b"%PDF"}  # the files of a figure, and how each begins
+STARTS = {
+    "svg": b"",
+    "png": b"\x89PNG",
+    "pdf": b"%PDF",
+}  # the files of a figure, and how each begins
 VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 

@@ -58,7 +58,12 @@ def page(records: Sequence[dict], cases: Sequence[dict] = ()) -> str:
     for case in cases:
         work[case["experiment"]] += case["run_seconds"]
     return render(
-        "reproduce.html", records=records, claims=CLAIMS, caveats=CAVEATS, verdicts=verdicts(records), work=work
+        "reproduce.html",
+        records=records,
+        claims=CLAIMS,
+        caveats=CAVEATS,
+        verdicts=verdicts(records),
+        work=work,
     )
 
 
@@ -78,7 +83,10 @@ def _column(arrow: Any, values: list[Any]) -> Any:
     if len(kinds) <= 1 or kinds == {int, float}:
         try:
             column = arrow.array(values)
-        except (arrow.ArrowException, OverflowError):  # lists of several kinds, integers above 64 bits
+        except (
+            arrow.ArrowException,
+            OverflowError,
+        ):  # lists of several kinds, integers above 64 bits
             pass
         else:
             if "struct" not in str(column.type):  # a mapping, which Parquet cannot have without entries
@@ -88,7 +96,10 @@ def _column(arrow: Any, values: list[Any]) -> Any:
 
 def _with_origin(record: Mapping, table: Table) -> list[Row]:
     """Return the rows with the profile and the data they come from; a column `data` of their own stays."""
-    origin = {"profile": record["profile"], "data": ", ".join(each["name"] for each in record["data"])}
+    origin = {
+        "profile": record["profile"],
+        "data": ", ".join(each["name"] for each in record["data"]),
+    }
     return [{**row, **{name: origin[name] for name in origin if name not in row}} for row in table]
 
 

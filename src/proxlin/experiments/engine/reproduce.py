@@ -56,12 +56,19 @@ class Request:
 
 
 def reproduce(
-    experiments: Iterable[Experiment], request: Request, say: Callable[[str], None], engine: Engine, workers: int
+    experiments: Iterable[Experiment],
+    request: Request,
+    say: Callable[[str], None],
+    engine: Engine,
+    workers: int,
 ) -> Path:
     """Run what is not in the store yet; returns the path of the report."""
     experiments = list(experiments)
     with open_store(request.out) as store, closing(engine):
-        check_folder(request.out, (report.PAGE, "cases.parquet", "timings/runs.csv", "tables/any", "figures/any"))
+        check_folder(
+            request.out,
+            (report.PAGE, "cases.parquet", "timings/runs.csv", "tables/any", "figures/any"),
+        )
         data = {each.name: request.data(each) for each in experiments}
         done = {each.name: store.begin(each.name, request.of(each, data[each.name])) for each in experiments}
         for experiment in experiments:
@@ -111,7 +118,12 @@ def _run(
         "config": dict(config),
         **_found(result, request.profile, data),
         "warnings": [*stand_ins, *result.warnings],
-        "run": {"started": started, "seconds": seconds, "workers": workers if plan else 1, **about},
+        "run": {
+            "started": started,
+            "seconds": seconds,
+            "workers": workers if plan else 1,
+            **about,
+        },
     }
 
 

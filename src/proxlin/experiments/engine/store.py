@@ -22,7 +22,16 @@ from .records import DAMAGED, case_row, finished_record, mapping, plain
 
 FILE = "results.sqlite"
 FORMAT = 3  # the version of the tables, kept in the database as its user_version
-WRITTEN = (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm", ".lock", "report.html", "cases.parquet", PLAN)
+WRITTEN = (
+    FILE,
+    f"{FILE}-journal",
+    f"{FILE}-wal",
+    f"{FILE}-shm",
+    ".lock",
+    "report.html",
+    "cases.parquet",
+    PLAN,
+)
 FOLDERS = ("tables", "figures", "timings")
 LONGEST = 2**26  # bytes; the longest text that we write holds the figures of a study, some 10^6
 WORK = 10**8  # instructions of SQLite for one query; our longest takes ten for each case, of which there are thousands

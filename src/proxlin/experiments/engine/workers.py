@@ -35,7 +35,11 @@ BEAT = 0.5  # seconds
 STARTUP = 60.0  # seconds that a process may take until its first sign of life
 # One thread a worker: NPROC is the size of XLA's pool, whose threads hand small kernels to each other; the flag keeps
 # matrix products on the thread that runs the program.
-ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+ONE_THREAD = {
+    "NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,12 @@ def execute(task: str, settings: dict) -> Outcome:
         wrong_use = True
     except Exception:
         error = traceback.format_exc()
-    return Outcome(result, error, wrong_use, {"seconds": time.perf_counter() - start, "host": platform.node()})
+    return Outcome(
+        result,
+        error,
+        wrong_use,
+        {"seconds": time.perf_counter() - start, "host": platform.node()},
+    )
 
 
 class Watch:
@@ -235,7 +244,10 @@ def _start() -> _Worker:
     here, there = context.Pipe()
     beats = context.RawValue("Q", 0)
     process = context.Process(target=_serve, args=(there, beats), daemon=True)
-    with uninterrupted(), without_ctrl_c():  # a worker whose parent ends as it starts leaves a traceback
+    with (
+        uninterrupted(),
+        without_ctrl_c(),
+    ):  # a worker whose parent ends as it starts leaves a traceback
         process.start()
     there.close()
     return _Worker(process, here, beats, None, set())
