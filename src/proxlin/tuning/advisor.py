@@ -43,7 +43,7 @@ LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has t
 SHORTER = 0.05  # of the passes: a run that is timed
 SHORT = 0.2  # of the passes: another one, so that the price of a pass and that of a run can be told apart
 # An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 + TIE). Both were chosen
-# on the rule-choosing cells of docs/gallery/advisor.md (`python -m bench.advisor --choose`).
+# on the rule-choosing cells of docs/gallery/advisor.md (`python -m bench.studies.advisor --choose`).
 LEVEL = 0.7
 TIE = 0.0
 DELTA = 0.05  # of the window of Proposition 2
