@@ -49,9 +49,10 @@ def as_dtype(x: Any, dtype: jnp.dtype) -> Any:
     """Return x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of it, others as is."""
     if not is_parameter(x):
         return x
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        dtype = jnp.result_type(dtype, jnp.complex64)
-    return x.astype(dtype)
+    if not jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return x.astype(dtype)
+    pairs = jnp.complex128 if dtype == jnp.float64 else jnp.complex64
+    return x.astype(pairs)
 
 
 def is_concrete(x: Any) -> bool:
