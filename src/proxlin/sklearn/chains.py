@@ -185,7 +185,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         flat, lengths = flattened(X)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        x, labels = validate_data(self, flat, joined(X, y), reset=reset, dtype=np.float64)
+        found = validate_data(self, flat, joined(X, y), reset=reset, dtype=np.float64)
+        x, labels = map(np.asarray, found)
         if lengths is None:
             lengths = np.ones(len(x), int)
         s = weights_of(weights, lengths)
