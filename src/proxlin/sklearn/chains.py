@@ -192,8 +192,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         s = weights_of(weights, lengths)
         used = s > 0
         each = np.repeat(used, lengths)
-        kept = np.asarray(x)[each]
-        return kept, lengths[used], np.asarray(labels)[each], s[used] / s[used].mean()
+        return x[each], lengths[used], labels[each], s[used] / s[used].mean()
 
     def _standardize(self, x: np.ndarray, s: np.ndarray) -> None:
         """Choose the units of the features, by mean and deviation over all positions."""
