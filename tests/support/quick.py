@@ -107,7 +107,9 @@ def main() -> int:
     codes = [subprocess.run([*python, "ruff", *what, "."], cwd=ROOT, check=False).returncode for what in RUFF]
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")])
     # The types are checked while the tests run: a minute has room for both only side by side.
-    types = subprocess.Popen([*python, "pyright", *source], cwd=ROOT) if source else None
+    types = (
+        subprocess.Popen([*python, "pyright", "--pythonpath", sys.executable, *source], cwd=ROOT) if source else None
+    )
     options = ["-q", "-p", "quick", "-m", "not slow and not reference"]
     code = subprocess.run([*python, "pytest", *options, *tests], cwd=ROOT, env=environment, check=False).returncode
     codes.append(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)
