@@ -42,3 +42,13 @@ def test_arrows_that_follow_from_others_are_left_out(draw_rooms):
 def test_an_import_that_goes_up_cannot_be_drawn(draw_rooms):
     with pytest.raises(ValueError, match="outers imports run"):
         draw_rooms.arrows({("outers", "run")})
+
+
+def test_the_files_that_the_map_names_exist():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    package = DOCS.parent / "src" / "proxlin"
+    named = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*/[a-z_0-9]+\.py)`", page))
+    named |= {f"experiments/{name}" for name in named if name.startswith("engine/")}
+    named = {name for name in named if not name.startswith(("docs/", "engine/"))}
+    missing = sorted(name for name in named if not (package / name).exists())
+    assert named and not missing, f"docs/architecture.md names files that are not there: {', '.join(missing)}."
