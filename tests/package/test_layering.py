@@ -85,10 +85,12 @@ def among(name: str, units: set[str]) -> bool:
 @pytest.mark.parametrize("name", [name for name in MODULES if name])
 def test_imports_go_down(name):
     mine = name.split(".")[0]
-    assert mine in LAYER, f"src/proxlin/{mine} has no layer; add it to LAYERS in tests/package/test_layering.py."
+    assert mine in LAYER, f"src/proxlin/{mine} has no layer; add it to LAYERS in this test."
     for dotted, line in imports(name):
         if dotted.split(".")[0] == "proxlin" and (other := unit(dotted)):
-            assert other in LAYER, f"src/proxlin/{other} has no layer; add it to LAYERS in tests/package/test_layering.py."
+            assert other in LAYER, (
+                f"src/proxlin/{other} has no layer; add it to LAYERS in this test."
+            )
             assert LAYER[other] <= LAYER[mine], f"{name}, line {line}: imports {dotted}, which is in a layer above it."
 
 

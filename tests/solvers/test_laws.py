@@ -1,5 +1,7 @@
 """The laws of the solvers: every one in the zoo, in the one loop."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -296,6 +298,26 @@ def test_pli_without_a_smoothing_takes_the_dual_loop():
     solvers = (px.pli(1.0), px.pli(1.0, 0.1), px.pli(1.0, 0.1, inner="dual"))
     loops = [type(each.solver.model.inner).__name__ for each in solvers]
     assert loops == ["DualAscent", "CasimirSVRG", "DualAscent"]
+
+
+@pytest.mark.parametrize("inner", ["casimir_svrg", "dual"])
+def test_pli_takes_every_step_where_it_is_asked_to(inner):
+    """eq. (3) of the paper: nothing is rejected and no F is paid for; an accepted step is the same step."""
+    problem, w = small()
+    nu = 0.3 if inner == "casimir_svrg" else None
+    free, careful = (px.pli(1e-3, nu, 3, inner=inner, accept=accept) for accept in (False, True))
+    seen = []
+    found = px.minimize(problem, w, free, steps=6, metrics={"w": lambda w: seen.append(w) or 0.0})
+    assert not any(same_bits(one, two) for one, two in itertools.pairwise(seen))
+    kept = px.minimize(problem, w, careful, steps=6)
+    assert np.all(np.diff(kept.history["value"]) <= 0)
+    value = problem.prices(w).value
+    first = px.minimize(problem, w, free, steps=1), px.minimize(problem, w, careful, steps=1)
+    assert first[1].cost == first[0].cost + value * 2  # at the start, and of the step
+    assert same_bits(first[0].w, first[1].w) or first[0].value > first[1].value
+    assert found.status == "budget"
+    with pytest.raises(TypeError, match="stochastic_gauss_newton"):
+        px.minimize(*small(name="gauss_newton"), free)
 
 
 def test_no_step_of_adaptive_prox_linear_or_pli_increases_F():

@@ -10,7 +10,7 @@ import pytest
 
 import proxlin as px
 from proxlin.networks import MLP
-from proxlin.subproblem import dual_form
+from proxlin.subproblem import dual_set
 from zoo import normal
 
 pytestmark = pytest.mark.reference
@@ -309,7 +309,7 @@ def test_kinks(name):
     v, z = jnp.asarray(v, float), jnp.asarray(z, float)
     pairs = list(zip(z, v, strict=True))
     np.testing.assert_allclose(jnp.sum(v * z), sum(outer.value(x) + outer.conjugate(y) for x, y in pairs))
-    V, rho = dual_form(outer)
+    V, rho = dual_set(outer)
     free = V.free(v) & (rho == 0)
     np.testing.assert_allclose(V.along_face(v, free, z[..., None]), 0, atol=1e-15)
     units = jnp.broadcast_to(jnp.eye(3), (2, 3, 3))

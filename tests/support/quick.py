@@ -4,7 +4,7 @@ What changed is the difference to the branch `main`, or to the last commit where
 file that git does not know yet. `make test` is what a change must pass in the end.
 
     src/proxlin/outers/norms.py    ->  tests/outers, and the examples in the docstrings of the file
-    tests/run/test_loop.py         ->  that file
+    tests/run/test_compiled.py     ->  that file
     docs/fit.md                    ->  its Python blocks, and the tests of the site
 
 This file is also a plugin of pytest: tests that would begin when the time is up are skipped, and a last line says so.

@@ -14,7 +14,7 @@ from ..schedules import InverseSqrt
 from ..solvers.base import AbstractSolver
 from ..solvers.model_based import sgd
 from ..solvers.prox_linear import prox_linear
-from ..subproblem import dual_form, is_dense
+from ..subproblem import dual_set, is_dense
 from ..types import Params
 from .loop import Limits, advance
 
@@ -32,16 +32,19 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
         if isinstance(problem, LossOfMean):
             reason = "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs"
             return prox_linear(), reason
+        why = "an exact step would be too large, or has no quick method for this outer function"
+    else:
+        why = "an exact step needs an outer function with a projection"
     step, tried = _best_step(problem, w)
     return sgd(InverseSqrt(step)), (
         f"sgd with the step {step:.2g} / sqrt(t + 1), the best of {len(FACTORS)} tried for {tried:.2g} passes each "
-        f"(not in the cost), as an exact step would be too large"
+        f"(not in the cost), as {why}"
     )
 
 
 def _order_if_quick(problem: AbstractProblem, w: Params) -> int | None:
     """Return the order of the system of an exact step where that is quick, else None."""
-    V, _ = dual_form(problem.outer)
+    V, _ = dual_set(problem.outer)
     known = V.unbounded or V.barrier() is not None
     if not known or not is_dense(problem, w):
         return None

@@ -2,8 +2,8 @@
 
     state, record = advance(problem, solver, state, key, start, limits)
 
-Nobody else writes a loop over the steps of a solver. `minimize` calls it between two records, `follow` between two
-marks, and the fits of tables under `vmap`.
+Nobody else writes a loop over the steps of a run. `minimize` calls it between two records, `follow` between two marks,
+"auto" for its trials, and the fits of tables under `vmap`. (The epochs inside of one PLI step are a loop of its model.)
 """
 
 from typing import Any

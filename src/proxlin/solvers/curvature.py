@@ -3,9 +3,10 @@
     min_d  sum_i c_i f(u_i + J_i d) + quadratic(w + d) + 1/2 d' (|Z'HZ| + tau) d,     H = sum_i c_i <v_i, D^2 phi_i(w)>
 
 The dual variables v of the last subproblem say which part of each u_i sits at a kink of f: the part along the face of V
-that holds v_i. Z spans the directions that keep these parts. Across them f is sharp and prox-linear is quadratic by
-itself; along them it has kappa in place of H, and is linear, slowly so where H is small. After the step, chord steps
-back onto the manifold take out its curvature (the second-order correction of Fletcher's Sl1QP).
+that holds v_i. Z spans the directions that keep these parts. Across them f is sharp, and prox-linear converges
+quadratically by itself. Along them it has kappa in place of H, so it converges linearly, and slowly where H is small.
+After the step, chord steps back onto the manifold take out its curvature (the second-order correction of Fletcher's
+Sl1QP).
 """
 
 from typing import Any
@@ -72,7 +73,7 @@ class Kinks(eqx.Module):
 
 def kinks(problem: AbstractProblem, v: Float[Array, "m k"]) -> Kinks:
     """Return where the u_i of positive weight sit at a kink of f, as the dual variables say."""
-    V, _ = subproblem.dual_form(problem.outer)
+    V, _ = subproblem.dual_set(problem.outer)
     counts = (problem.coefficients() > 0)[:, None]
     return Kinks(V, v, V.free(v) & counts)
 
@@ -80,7 +81,7 @@ def kinks(problem: AbstractProblem, v: Float[Array, "m k"]) -> Kinks:
 def remember(problem: AbstractProblem, w: Params) -> Memory | None:
     """Return an empty memory, or None where every step is a plain one: by shapes, or because f has no kinks."""
     d = sum(x.size for x in jax.tree.leaves(w))
-    _, rho = subproblem.dual_form(problem.outer)
+    _, rho = subproblem.dual_set(problem.outer)
     has_kinks = isinstance(rho, float) and rho == 0
     small = d <= LARGEST and subproblem.is_dense(problem, w)
     if not (has_kinks and small and isinstance(problem, MeanOfLosses)):

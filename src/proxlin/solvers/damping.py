@@ -15,7 +15,9 @@ TRIES = 60  # rejections before a step counts as stalled: kappa has then grown b
 
 
 class Damping(eqx.Module):
-    """kappa of a prox-linear step; where `curved`, tau <= kappa of a step with curvature, which is tried first.
+    """How much the next step is held back: kappa of a plain prox-linear step, and tau of a step with curvature.
+
+    tau is at most kappa. Where `curved` is set, a step with curvature is tried before a plain one.
 
     With the ratio r of decrease to prediction, kappa is scaled by max(1/3, 1 - (2 r - 1)^3) when accepted (Nielsen's
     rule; tau by max(1/10, .), as the curvature carries the model), and by 2, 4, 8, ... at rejections (tau by 4, 8, ..).

@@ -16,7 +16,7 @@ from ..cost import Cost, Prices
 from ..outers import AbstractProximable
 from ..outers.sets import AbstractSet
 from ..problem import AbstractProblem, MeanOfLosses, Quadratic
-from ..subproblem import dual_form
+from ..subproblem import dual_set
 from ..types import Key, Params, dtype_of
 from .base import AbstractInnerSolver, Info
 
@@ -42,7 +42,7 @@ class DualAscent(AbstractInnerSolver):
 
     def remember(self, problem: AbstractProblem, w: Params) -> Array:
         """Return v_i = the point of V nearest to 0."""
-        V, _ = dual_form(problem.outer)
+        V, _ = dual_set(problem.outer)
         return V.project(jnp.zeros((len(problem), problem.outputs(w)), dtype_of(w)))
 
     def restart(self, problem: AbstractProblem, w: Params, memory: Array) -> DualState:
@@ -59,7 +59,7 @@ class DualAscent(AbstractInnerSolver):
         n = len(problem)
         weight, c = _scales(problem, state.w)
         losses = problem.plain()
-        V, rho = dual_form(problem.outer)
+        V, rho = dual_set(problem.outer)
         rho = jnp.asarray(rho).astype(state.v.dtype)
 
         def body(carry: tuple[Params, Array], i: Array) -> tuple[tuple[Params, Array], None]:
@@ -79,7 +79,7 @@ class DualAscent(AbstractInnerSolver):
         """Return F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f* is finite on V."""
         v = state.v
         u = problem.plain().stack(state.w)
-        _, rho = dual_form(problem.outer)
+        _, rho = dual_set(problem.outer)
         _, c = _scales(problem, state.w)
         young = jax.vmap(problem.outer.value)(u) - jnp.sum(u * v, axis=1)
         conjugate = jnp.asarray(rho).astype(v.dtype) / 2 * jnp.sum(v * v, axis=1)

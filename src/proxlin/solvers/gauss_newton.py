@@ -146,7 +146,7 @@ class StochasticGaussNewton(AbstractSolver):
 def _check_exact(f: AbstractOuter) -> None:
     """Raise a sentence where the dual of f is not known."""
     try:
-        subproblem.dual_form(f)
+        subproblem.dual_set(f)
     except TypeError as error:
         raise TypeError(
             f'stochastic_gauss_newton(subsolver="exact") needs an outer function of proxlin with a projection; '

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from .. import subproblem
 from ..checks import number
 from ..cost import Calls, Prices
-from ..problem import AbstractProblem, Expansion, LinearMap
+from ..problem import AbstractProblem, Expansion, LinearMap, MeanOfLosses
 from ..types import Key, Params
 from .base import AbstractInnerSolver, Info, stationarity
 
@@ -31,7 +31,7 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
-        """Return what that costs."""
+        """Return what a minimisation costs."""
 
     @abc.abstractmethod
     def name(self, full_batch: bool) -> str:
@@ -121,7 +121,7 @@ class ProxLinear(AbstractModel):
         return "prox_linear" if full_batch else "stochastic_prox_linear"
 
     def check(self, problem: AbstractProblem) -> None:
-        subproblem.dual_form(problem.outer)
+        subproblem.dual_set(problem.outer)
 
     def remedy(self, step: float) -> str:
         return f"Try a larger kappa, such as {10 / step:.2g}, or None for an adaptive one."
@@ -173,6 +173,11 @@ class ProxLinearIncremental(AbstractModel):
         return "pli"
 
     def check(self, problem: AbstractProblem) -> None:
+        if not isinstance(problem, MeanOfLosses):
+            raise TypeError(
+                f"pli needs a problem of the class MeanOfLosses; it got {type(problem).__name__}. "
+                f"Take stochastic_gauss_newton."
+            )
         self.inner.check(problem)
 
     def remedy(self, step: float) -> str:

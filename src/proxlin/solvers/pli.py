@@ -1,4 +1,4 @@
-"""PLI: the prox-linear step of eq. (3) by an incremental inner solver, taken unless F increases.
+"""PLI: the prox-linear step of eq. (3) by an incremental inner solver, taken unless F increases, or always.
 
 w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2
 """
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..checks import number, one_of, whole
+from ..checks import flag, number, one_of, whole
 from ..cost import Prices
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import Constant, as_schedule
@@ -75,13 +75,21 @@ class Monotone(AbstractSolver):
         return self.solver.name()
 
 
-def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inner: str | None = None) -> Monotone:
+def pli(
+    kappa: Any,
+    nu: Any = None,
+    inner_passes: Any = 5,
+    step: Any = None,
+    inner: str | None = None,
+    accept: bool = True,
+) -> Monotone | ModelBased:
     """Return w+ ~ argmin_x (1/n) sum_i f(phi_i(w) + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, unless F grows.
 
     The subproblem gets `inner_passes` epochs of an incremental inner loop (a number, or a schedule of outer steps):
     inner="casimir_svrg" smooths f by nu (a number or a schedule of outer steps); inner="dual" is block dual coordinate
     ascent, which needs neither nu nor step, and an f with a projection. Not given, it is "casimir_svrg" where nu is
-    given and else "dual", the better one at equal cost (docs/decisions/0006).
+    given and else "dual", the better one at equal cost (docs/decisions/0006). accept=False takes every step, as eq. (3)
+    of the paper does, and pays for no value of F; `tol` has then nothing to be compared with.
     """
     if inner is None:
         inner = "dual" if nu is None and step is None else "casimir_svrg"
@@ -94,7 +102,8 @@ def pli(kappa: Any, nu: Any = None, inner_passes: Any = 5, step: Any = None, inn
         solver = DualAscent()
     else:
         solver = _casimir(nu, step)
-    return Monotone(ModelBased(ProxLinearIncremental(solver, epochs), Constant(1 / kappa), None))
+    every_step = ModelBased(ProxLinearIncremental(solver, epochs), Constant(1 / kappa), None)
+    return Monotone(every_step) if flag(accept, "accept") else every_step
 
 
 def _casimir(nu: Any, step: Any) -> CasimirSVRG:

@@ -1,4 +1,7 @@
-"""Uniform indices, drawn at once for an epoch: one cipher for two of them, where `jax.random.randint` takes four."""
+"""Uniform indices, drawn at once for an epoch.
+
+One call of the cipher gives two of them; `jax.random.randint` takes four calls for two indices.
+"""
 
 import math
 

@@ -100,7 +100,7 @@ def solve(
     v0 are dual variables to start from. The weight of the quadratic is a number, or a vector where w is one and the
     expansion is dense.
     """
-    V, rho = dual_form(f)
+    V, rho = dual_set(f)
     dtype = dtype_of(expansion.w)
     c = expansion.c
     rho = jnp.asarray(rho).astype(dtype) * c
@@ -120,7 +120,7 @@ def target(tol: Array, size: Array) -> Array:
     return jnp.maximum(tol * size, limits.tiny / limits.eps)  # below that a gap underflows
 
 
-def dual_form(f: AbstractOuter) -> tuple[AbstractSet, Any]:
+def dual_set(f: AbstractOuter) -> tuple[AbstractSet, Any]:
     """Return (V, rho) with f* = indicator of V + rho/2 |.|^2, or raise a sentence where f has an oracle instead."""
     if not isinstance(f, AbstractProximable):
         raise TypeError(
@@ -249,7 +249,7 @@ def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any =
     check_problem(problem, "solve_subproblem")
     kappa = number(kappa, "kappa", low=0.0, open=True)
     tol = number(tol, "tol", low=0.0, open=True)
-    dual_form(problem.outer)
+    dual_set(problem.outer)
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     answer, wanted = _solve(problem.bind(rest), at, kappa, tol)
