@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import UserError
-from ...run.progress import rich_bar
 from .base import Case, Plan
 from .store import Store
 from .workers import Engine, Outcome, case_key
@@ -76,6 +75,8 @@ class Bar:
         self.last = self.start
         self.rich: Any = None
         if terminal and self.plan.cases:
+            from ...run.progress import rich_bar  # here, because it brings JAX, which a command need not wait for
+
             self.rich = rich_bar("  cases", 1.0)
 
     def __enter__(self) -> "Bar":
