@@ -50,7 +50,7 @@ def test_the_core_asks_for_little(wheel):
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(f"proxlin-{proxlin.__version__}.dist-info/METADATA").decode()
     needs = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)  # those without an extra
-    assert sorted(needs) == ["equinox", "jax", "jaxtyping", "optax"]
+    assert sorted(needs) == ["equinox", "jax", "jaxtyping", "numpy", "optax", "scipy"]
 
 
 @pytest.mark.parametrize("name", proxlin.__all__)

@@ -25,7 +25,7 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
     ) -> tuple[Params, Any, Info]:
         """Return argmin_x model(x) + |x - w|^2 / 2 step, the memory for the next step, and the certificate."""
 
@@ -53,7 +53,7 @@ class Linear(AbstractModel):
     """F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v."""
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
     ) -> tuple[Params, Any, Info]:
         return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
 
@@ -73,7 +73,7 @@ class Truncated(AbstractModel):
         self.lower = number(lower, "The lower bound of a truncated model")
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
     ) -> tuple[Params, Any, Info]:
         value, v = problem.value_and_subgradient(w)
         square = jnp.asarray(optax.tree.vdot(v, v))
@@ -94,7 +94,7 @@ class ProxLinear(AbstractModel):
     tol: Array = eqx.field(default=1e-10, converter=jnp.asarray)
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: Any
+        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
     ) -> tuple[Params, Any, Info]:
         kappa = 1 / step
         answer = self.solve(problem, self.expand(problem, w), kappa)
