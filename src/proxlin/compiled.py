@@ -32,7 +32,7 @@ ENTRIES = 1024
 FORGET = 100
 
 
-class Calls:
+class Compiled:
     """function(*fixed, *args) and its seconds; arrays are arguments, all else is structure.
 
     Compiling is untimed. A function must be hashable and return arrays alone. What is fixed is looked at once, and the

@@ -105,7 +105,7 @@ def test_the_limits_drop_the_programs_used_least_lately(cache, monkeypatch):
 
 
 def test_what_is_dropped_stays_valid_for_who_holds_it(cache):
-    calls = compiled.Calls(W)
+    calls = compiled.Compiled(W)
     function = lambda w, x: w + x
     before, _ = calls(function, W)
     px.clear_caches()

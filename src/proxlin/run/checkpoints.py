@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..checks import check_parameters, check_seed, described, one_number
-from ..compiled import Calls as Compiled
-from ..compiled import of_shapes, shapes_of
+from ..compiled import Compiled, of_shapes, shapes_of
 from ..cost import Cost, Prices
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, check_solver

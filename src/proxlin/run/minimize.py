@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..checks import check_parameters, check_seed, described, flag, one_number, real, whole
-from ..compiled import Calls as Compiled
-from ..compiled import of_shapes, shapes_of
+from ..compiled import Compiled, of_shapes, shapes_of
 from ..cost import Cost, Status
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info, check_solver

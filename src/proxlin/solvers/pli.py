@@ -13,14 +13,15 @@ from jaxtyping import Array
 
 from ..checks import flag, number, one_of, whole
 from ..cost import Prices
-from ..problem import AbstractProblem, MeanOfLosses
+from ..problem import AbstractProblem
 from ..schedules import Constant, as_schedule
 from ..types import Key, Params
-from .base import AbstractSolver, Info, State, stationarity
+from .base import Info, State, stationarity
 from .casimir import CasimirSVRG
 from .dual_ascent import DualAscent
 from .model_based import ModelBased
 from .models import ProxLinearIncremental
+from .wrappers import AbstractWrapper
 
 
 class MonotoneState(eqx.Module):
@@ -30,11 +31,8 @@ class MonotoneState(eqx.Module):
     value: Array
 
 
-class Monotone(AbstractSolver):
+class Monotone(AbstractWrapper):
     """The steps of a solver, each taken only if F does not increase; F is evaluated and paid for at every step."""
-
-    problems = MeanOfLosses
-    instead = "stochastic_gauss_newton"
 
     solver: ModelBased
 
@@ -53,9 +51,6 @@ class Monotone(AbstractSolver):
         after = State(w, inner.t, inner.memory)
         return MonotoneState(after, jnp.where(keep, value, state.value)), replace(info, measure=measure)
 
-    def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
-        return self.solver.draw(problem, key, count)
-
     def iterate(self, state: MonotoneState) -> Params:
         return state.inner.w
 
@@ -63,13 +58,6 @@ class Monotone(AbstractSolver):
         prices = self.solver.prices(problem, w)
         value = problem.prices(w).value
         return replace(prices, step=prices.step + value, init=prices.init + value)
-
-    def check(self, problem: AbstractProblem) -> None:
-        AbstractSolver.check(self, problem)
-        self.solver.check(problem)
-
-    def remedy(self) -> str:
-        return self.solver.remedy()
 
     def name(self) -> str:
         return self.solver.name()

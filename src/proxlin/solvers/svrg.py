@@ -15,7 +15,7 @@ from ..inners import Linearized
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
 from ..types import Key, Params, dtype_of, parameters
-from .base import AbstractInnerSolver, Info, State
+from .base import AbstractSolver, Info, State
 
 
 def svrg_epoch(problem: AbstractProblem, w: Params, step: Array, drawn: Int[Array, " n"], average: bool) -> Params:
@@ -97,7 +97,7 @@ def _stored_duals(losses: AbstractProblem, snapshot: Params) -> tuple[Callable, 
     return change, mean
 
 
-class SVRG(AbstractInnerSolver):
+class SVRG(AbstractSolver):
     """Epochs of SVRG on the subgradients (nu None) or on the smoothed losses; one step is one epoch."""
 
     problems = MeanOfLosses
