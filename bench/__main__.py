@@ -1,8 +1,10 @@
-"""Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE] [--ours]`.
+"""Run the suite: `python -m bench [--only NAME] [--list] [--json FILE] [--docs] [--from FILE]
+[--ours]`.
 
-A benchmark is a module of suite/ or studies/ with a function `main(argv) -> int`. Each runs in a process of its own,
-so that one's JAX settings and memory do not touch the next, and leaves its rows as JSON after each of them. The suite
-puts them together in one table of ratios (peer's time) / (our time). What ran before a Ctrl-C is kept.
+A benchmark is a module of suite/ or studies/ with a function `main(argv) -> int`. Each runs in a
+process of its own, so that one's JAX settings and memory do not touch the next, and leaves its rows
+as JSON after each of them. The suite puts them together in one table of ratios (peer's time) / (our
+time). What ran before a Ctrl-C is kept.
 """
 
 import argparse
@@ -24,7 +26,10 @@ from proxlin.files.writing import check_writable, write_file
 from . import table
 
 FOLDER = Path(__file__).parent
-RESULTS, PAGE = FOLDER.parent / "results" / "bench.json", FOLDER.parent / "docs" / "performance.md"
+RESULTS, PAGE = (
+    FOLDER.parent / "results" / "bench.json",
+    FOLDER.parent / "docs" / "performance.md",
+)
 SUITE = {
     "robust": "1. Robust multi-output fits to a given objective",
     "subproblem": "2. Exact subproblems",
@@ -37,10 +42,22 @@ SUITE = {
 ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")
 PEERS = (
-    *("scipy", "optax", "optimistix", "jaxopt", "pyceres", "lmfit", "cvxpy", "clarabel", "scs", "cyipopt-wheels"),
+    *(
+        "scipy",
+        "optax",
+        "optimistix",
+        "jaxopt",
+        "pyceres",
+        "lmfit",
+        "cvxpy",
+        "clarabel",
+        "scs",
+        "cyipopt-wheels",
+    ),
     *("torch", "torch-struct", "pyepo", "ortools", "networkx", "numba"),
 )
-# SIGINT as the system has it: an interrupted benchmark ends without a traceback, its rows are on the disk.
+# SIGINT as the system has it: an interrupted benchmark ends without a traceback, its rows are on
+# the disk.
 CALL = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -51,24 +68,52 @@ sys.exit(main(sys.argv[1:]))
 
 def names() -> list[str]:
     """Return the names of the suite, then those of the studies."""
-    return [*SUITE, *sorted(path.stem for path in (FOLDER / "studies").glob("[a-z]*.py"))]
+    return [
+        *SUITE,
+        *sorted(path.stem for path in (FOLDER / "studies").glob("[a-z]*.py")),
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure proxlin beside its peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure proxlin beside its peers."
+    )
     parser.add_argument("--only", metavar="NAME", help="run this one only")
-    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
-    parser.add_argument("--json", metavar="FILE", type=Path, help=f"where the table goes (results/{RESULTS.name})")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/performance.md too")
-    parser.add_argument("--from", dest="earlier", metavar="FILE", type=Path, help="the table of this JSON; run nothing")
-    parser.add_argument("--ours", action="store_true", help=f"our seconds alone, of {', '.join(ALONE)}")
+    parser.add_argument(
+        "--list", action="store_true", help="print the names, and run nothing"
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        type=Path,
+        help=f"where the table goes (results/{RESULTS.name})",
+    )
+    parser.add_argument(
+        "--docs",
+        action="store_true",
+        help="write the table into docs/performance.md too",
+    )
+    parser.add_argument(
+        "--from",
+        dest="earlier",
+        metavar="FILE",
+        type=Path,
+        help="the table of this JSON; run nothing",
+    )
+    parser.add_argument(
+        "--ours", action="store_true", help=f"our seconds alone, of {', '.join(ALONE)}"
+    )
     arguments = parser.parse_args(argv)
     if arguments.only is not None and arguments.only not in names():
         return _refuse(f"--only {arguments.only}: there is {', '.join(names())}.")
     if arguments.ours and arguments.only not in (None, *ALONE):
-        return _refuse(f"--ours --only {arguments.only}: only {', '.join(ALONE)} can leave their peers out.")
+        return _refuse(
+            f"--ours --only {arguments.only}: only {', '.join(ALONE)} can leave their peers out."
+        )
     if arguments.ours and arguments.docs:
-        return _refuse("--docs writes a table of ratios to the peers: leave --ours out.")
+        return _refuse(
+            "--docs writes a table of ratios to the peers: leave --ours out."
+        )
     if arguments.only is not None and arguments.docs:
         return _refuse("--docs writes the table of the whole suite: leave --only out.")
     if arguments.earlier is not None and not arguments.earlier.is_file():
@@ -77,13 +122,18 @@ def main(argv: list[str] | None = None) -> int:
         print(_listing())
         return 0
     if arguments.only is not None and arguments.only not in SUITE:
-        return _run(arguments.only, ["--json", str(arguments.json.resolve())] if arguments.json else [])
+        return _run(
+            arguments.only,
+            ["--json", str(arguments.json.resolve())] if arguments.json else [],
+        )
     part_only = arguments.ours or arguments.only is not None
     file = arguments.json if part_only else arguments.json or RESULTS
     if arguments.earlier is not None:
         report = _earlier(arguments.earlier)
         if report is None:
-            return _refuse(f"--from {arguments.earlier}: this is not the JSON of a run of the suite.")
+            return _refuse(
+                f"--from {arguments.earlier}: this is not the JSON of a run of the suite."
+            )
     elif file is not None and not _writable(file):
         return _refuse(f"--json {file}: this file cannot be written.")
     else:
@@ -94,20 +144,29 @@ def main(argv: list[str] | None = None) -> int:
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
-        write_file(PAGE, table.between_markers(page, table.markdown(report, SUITE)).encode())
+        write_file(
+            PAGE, table.between_markers(page, table.markdown(report, SUITE)).encode()
+        )
     ended = {part["status"] for part in report["benchmarks"].values()}
     return 130 if "interrupted" in ended else 1 if "failed" in ended else 0
 
 
-def measure(chosen: Sequence[str], file: Path | None, options: Sequence[str] = ()) -> dict[str, Any]:
-    """Run the chosen benchmarks with these options: the report of `table`, written to the file after each of them."""
+def measure(
+    chosen: Sequence[str], file: Path | None, options: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run the chosen benchmarks with these options: the report of `table`, written to the file
+    after each of them.
+    """
     began, before = time.perf_counter(), os.getloadavg()[0]
     report = _about()
     for name in chosen:
         print(f"== {SUITE[name]}", flush=True)
         part = _part(name, options)
         report["benchmarks"][name] = part
-        report |= {"seconds": time.perf_counter() - began, "load": [before, os.getloadavg()[0]]}
+        report |= {
+            "seconds": time.perf_counter() - began,
+            "load": [before, os.getloadavg()[0]],
+        }
         if file is not None:
             write_file(file, json.dumps(report, indent=1).encode())
         if part["status"] == "interrupted":
@@ -149,7 +208,12 @@ def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
 
 def _run(name: str, argv: list[str]) -> int:
     folder = "suite" if name in SUITE else "studies"
-    command = [sys.executable, "-c", CALL.format(name=name, module=f"bench.{folder}.{name}"), *argv]
+    command = [
+        sys.executable,
+        "-c",
+        CALL.format(name=name, module=f"bench.{folder}.{name}"),
+        *argv,
+    ]
     return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
 
 
@@ -177,7 +241,11 @@ def _cpu() -> str:
     """The model of the processor; platform.processor() is empty or only the architecture on Linux."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    models = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return models[0] if models else platform.processor() or platform.machine()
 
 

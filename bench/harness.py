@@ -1,9 +1,11 @@
-"""How the benchmarks measure: rounds over all runs, so that a busy machine hits all of them, and one kind of row.
+"""How the benchmarks measure: rounds over all runs, so that a busy machine hits all of them, and
+one kind of row.
 
-A run is a function that does the work once and returns its seconds, compilation left out, or None if it did not reach
-the wanted accuracy. `race` gives a row for each peer: the ratio (peer's seconds) / (our seconds), above 1 where ours is
-faster, as the median and the quartiles over rounds. Without peers it gives one row with our seconds alone, so that two
-revisions of our code can be compared.
+A run is a function that does the work once and returns its seconds, compilation left out, or None
+if it did not reach the wanted accuracy. `race` gives a row for each peer: the ratio (peer's
+seconds) / (our seconds), above 1 where ours is faster, as the median and the quartiles over rounds.
+Without peers it gives one row with our seconds alone, so that two revisions of our code can be
+compared.
 """
 
 import argparse
@@ -23,7 +25,8 @@ from proxlin.files.writing import write_file
 Run = Callable[[], float | None]
 Row = dict[str, Any]
 
-ONCE, CAP = 60.0, 120.0  # seconds: a run over the first is not repeated, over the second is cut off
+# seconds: a run over the first is not repeated, over the second is cut off
+ONCE, CAP = 60.0, 120.0
 ALONE = 9  # rounds of --ours, whose runs are short: enough for quartiles
 ROOT = Path(__file__).parent.parent
 
@@ -55,13 +58,17 @@ def race(
     compile: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """A row for each peer; a peer that is None is not installed. `compile` is the seconds our compilation took.
+    """A row for each peer; a peer that is None is not installed. `compile` is the seconds our
+    compilation took.
 
-    In a round each runs once, ours first. A peer over 60 s runs once; None for the seconds means that the accuracy was
-    not reached, float("inf") that the run was cut off. Where there are no peers, the one row has our quartiles.
+    In a round each runs once, ours first. A peer over 60 s runs once; None for the seconds means
+    that the accuracy was not reached, float("inf") that the run was cut off. Where there are no
+    peers, the one row has our quartiles.
     """
     mine: list[float] = []
-    times: dict[str, list[float | None]] = {name: [] for name, run in peers.items() if run is not None}
+    times: dict[str, list[float | None]] = {
+        name: [] for name, run in peers.items() if run is not None
+    }
     pairs: dict[str, list[float]] = {name: [] for name in times}
     for _ in range(repeats):
         now = ours()
@@ -77,24 +84,44 @@ def race(
                 pairs[name].append(theirs / now)
     if not peers:
         spread = _quartiles(mine)
-        return [_row(case, "", mine, None, compile) | {"fast": spread["low"], "slow": spread["high"]}]
+        return [
+            _row(case, "", mine, None, compile)
+            | {"fast": spread["low"], "slow": spread["high"]}
+        ]
     rows = []
     for name, run in peers.items():
         note = (notes or {}).get(name, "")
         if run is None:
-            rows.append(missing(case, name) | {"ours": statistics.median(mine), "compile": compile})
+            rows.append(
+                missing(case, name)
+                | {"ours": statistics.median(mine), "compile": compile}
+            )
         elif times[name][-1] is None:
-            rows.append(_row(case, name, mine, None, compile, note or "accuracy not reached"))
+            rows.append(
+                _row(case, name, mine, None, compile, note or "accuracy not reached")
+            )
         elif times[name][-1] == float("inf"):
-            rows.append(_row(case, name, mine, None, compile, note) | {"over": CAP, "ratio": CAP / max(mine)})
+            rows.append(
+                _row(case, name, mine, None, compile, note)
+                | {"over": CAP, "ratio": CAP / max(mine)}
+            )
         else:
-            rows.append(_row(case, name, mine, times[name], compile, note) | _quartiles(pairs[name]))
+            rows.append(
+                _row(case, name, mine, times[name], compile, note)
+                | _quartiles(pairs[name])
+            )
     return rows
 
 
 def _row(case, peer, ours, theirs, compile=None, note="") -> Row:
     middle = lambda t: None if t is None else statistics.median(t)
-    row = {"case": case, "peer": peer, "ours": middle(ours), "theirs": middle(theirs), "compile": compile}
+    row = {
+        "case": case,
+        "peer": peer,
+        "ours": middle(ours),
+        "theirs": middle(theirs),
+        "compile": compile,
+    }
     return row | {"ratio": None, "low": None, "high": None, "note": note}
 
 
@@ -105,13 +132,24 @@ def _quartiles(ratios: Sequence[float]) -> dict[str, float]:
     return {"ratio": middle, "low": low, "high": high}
 
 
-def count(case: str, peer: str, ours: float, theirs: float, note: str = "", unit: str = "") -> Row:
+def count(
+    case: str, peer: str, ours: float, theirs: float, note: str = "", unit: str = ""
+) -> Row:
     """A row that compares something else than time (problems solved, an exponent, MiB)."""
-    return {"case": case, "peer": peer, "ours": ours, "theirs": theirs, "unit": unit or "count", "note": note}
+    return {
+        "case": case,
+        "peer": peer,
+        "ours": ours,
+        "theirs": theirs,
+        "unit": unit or "count",
+        "note": note,
+    }
 
 
 def judged(rows: Sequence[Row], targets: Mapping[str, float]) -> list[Row]:
-    """The rows, with the least ratio asked of a peer and whether it was kept in the note; 1 / 1.15: ours <= 1.15 x."""
+    """The rows, with the least ratio asked of a peer and whether it was kept in the note; 1 / 1.15:
+    ours <= 1.15 x.
+    """
     return [row | {"note": _verdict(row, targets.get(row["peer"]))} for row in rows]
 
 
@@ -124,8 +162,15 @@ def _verdict(row: Row, least: float | None) -> str:
     return f"{verdict}; {row['note']}" if row["note"] else verdict
 
 
-def apart(call: str, *args: Any, cap: float = CAP, start: float = 30.0, env: Mapping[str, str] | None = None) -> Any:
-    """module:function(*args) in a process of its own, its answer as JSON; None if it took more than cap + start s.
+def apart(
+    call: str,
+    *args: Any,
+    cap: float = CAP,
+    start: float = 30.0,
+    env: Mapping[str, str] | None = None,
+) -> Any:
+    """module:function(*args) in a process of its own, its answer as JSON; None if it took more than
+    cap + start s.
 
     `start` is for imports and compilation, which the function itself leaves out of the seconds it reports.
     """
@@ -134,16 +179,23 @@ def apart(call: str, *args: Any, cap: float = CAP, start: float = 30.0, env: Map
     command = [sys.executable, "-c", code, json.dumps(args)]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=cap + start, env={**os.environ, **(env or {})}
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=cap + start,
+            env={**os.environ, **(env or {})},
         )
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:
-        raise RuntimeError(f"{call}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        raise RuntimeError(
+            f"{call}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# ------------------------------------------------------------------------------------------------- printing
+# ----------------------------------------------------------------------------------------- printing
 
 
 def show(row: Row) -> str:
@@ -152,7 +204,9 @@ def show(row: Row) -> str:
     note = f"  {row['note']}" if row.get("note") else ""
     if "unit" in row:
         unit = "" if row["unit"] == "count" else f" {row['unit']}"
-        return f"{head} ours {row['ours']:g}{unit}, theirs {row['theirs']:g}{unit}{note}"
+        return (
+            f"{head} ours {row['ours']:g}{unit}, theirs {row['theirs']:g}{unit}{note}"
+        )
     ours = "" if row["ours"] is None else f" ours {own_seconds(row)}"
     if row.get("over"):
         return f"{head}{ours}, theirs > {row['over']:g} s: > {row['ratio']:.3g} x{note}"
@@ -166,7 +220,9 @@ def own_seconds(row: Row) -> str:
     """Return our seconds, with their quartiles in a row without a peer."""
     if "fast" not in row:
         return duration(row["ours"])
-    return f"{duration(row['ours'])} ({duration(row['fast'])} to {duration(row['slow'])})"
+    return (
+        f"{duration(row['ours'])} ({duration(row['fast'])} to {duration(row['slow'])})"
+    )
 
 
 def duration(t: float) -> str:
@@ -176,7 +232,10 @@ def duration(t: float) -> str:
     return f"{t * 1e9:.3g} ns"
 
 
-OURS = {"action": "store_true", "help": "leave the peers out: our seconds alone, median and quartiles"}
+OURS = {
+    "action": "store_true",
+    "help": "leave the peers out: our seconds alone, median and quartiles",
+}
 
 
 def run_as_command(
@@ -188,15 +247,23 @@ def run_as_command(
     repeats: int = 5,
     **options: dict,
 ) -> int:
-    """Run a benchmark as a command with --json FILE, --repeats N and its own options; `rows` yields what it measured.
+    """Run a benchmark as a command with --json FILE, --repeats N and its own options; `rows` yields
+    what it measured.
 
-    A benchmark that can leave its peers out has the option `ours` (OURS below), and reads `arguments.ours`.
+    A benchmark that can leave its peers out has the option `ours` (OURS below), and reads
+    `arguments.ours`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m bench.suite.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"python -m bench.suite.{name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there too")
-    parser.add_argument("--repeats", type=int, help=f"rounds ({repeats}; with --ours {ALONE})")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="write the rows there too"
+    )
+    parser.add_argument(
+        "--repeats", type=int, help=f"rounds ({repeats}; with --ours {ALONE})"
+    )
     for flag, settings in options.items():
         parser.add_argument(f"--{flag}", **settings)
     arguments = parser.parse_args(argv)

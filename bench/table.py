@@ -1,4 +1,5 @@
-"""The one table of a run of the suite, from its JSON: as text, and as Markdown between two markers of a page.
+"""The one table of a run of the suite, from its JSON: as text, and as Markdown between two markers
+of a page.
 
 {"date", "seconds", "cpu", "cores", "load": [before, after], "python", "versions": {name: version or None},
  "benchmarks": {name: {"seconds", "status": "done" | "failed" | "interrupted", "rows": [harness.Row]}}}
@@ -11,13 +12,23 @@ from typing import Any
 from .harness import Row, duration, own_seconds
 
 HEAD = ("case", "peer", "ours", "theirs", "ratio (quartiles)", "compile", "note")
-YARDSTICKS = {"numba loop", "the CNN alone", "an SGD step of ours", "a plain sum"}  # no peers, as is "ours ..."
-BEGIN, END = "<!-- begin: python -m bench --docs -->", "<!-- end: python -m bench --docs -->"
+# no peers, as is "ours ..."
+YARDSTICKS = {"numba loop", "the CNN alone", "an SGD step of ours", "a plain sum"}
+BEGIN, END = (
+    "<!-- begin: python -m bench --docs -->",
+    "<!-- end: python -m bench --docs -->",
+)
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """A row as strings in the order of HEAD; compile is the seconds that ours took to compile."""
-    return row["case"], row["peer"], *_figures(row), _time(row.get("compile")), row.get("note", "")
+    return (
+        row["case"],
+        row["peer"],
+        *_figures(row),
+        _time(row.get("compile")),
+        row.get("note", ""),
+    )
 
 
 def _figures(row: Row) -> tuple[str, str, str]:
@@ -39,11 +50,24 @@ def _time(t: float | None) -> str:
 
 def text(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """The table for a terminal, with what was missing, behind, cut off or failed below it."""
-    tables = {name: [cells(row) for row in part["rows"]] for name, part in report["benchmarks"].items()}
-    widths = [max(map(len, column)) for column in zip(HEAD, *itertools.chain(*tables.values()), strict=True)]
-    line = lambda row: "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    parts = [f"{titles.get(name, name)}\n" + "\n".join(map(line, rows)) for name, rows in tables.items()]
-    return "\n\n".join(["\n".join(about(report)), line(HEAD), *parts, "\n".join(closing(report))])
+    tables = {
+        name: [cells(row) for row in part["rows"]]
+        for name, part in report["benchmarks"].items()
+    }
+    widths = [
+        max(map(len, column))
+        for column in zip(HEAD, *itertools.chain(*tables.values()), strict=True)
+    ]
+    line = lambda row: "  ".join(
+        cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+    ).rstrip()
+    parts = [
+        f"{titles.get(name, name)}\n" + "\n".join(map(line, rows))
+        for name, rows in tables.items()
+    ]
+    return "\n\n".join(
+        ["\n".join(about(report)), line(HEAD), *parts, "\n".join(closing(report))]
+    )
 
 
 def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -51,7 +75,10 @@ def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     parts = ["\n".join(f"- {line}" for line in (*about(report), *closing(report)))]
     for name, part in report["benchmarks"].items():
         lines = [HEAD, ("---",) * len(HEAD), *(map(cells, part["rows"]))]
-        rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+        rows = "\n".join(
+            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |"
+            for line in lines
+        )
         parts.append(
             f"### {titles.get(name, name)}\n\n`python -m bench.suite.{name}`, {part['seconds']:.0f} s\n\n{rows}"
         )
@@ -61,7 +88,10 @@ def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 def about(report: Mapping[str, Any]) -> list[str]:
     """When, on what machine, and with which versions."""
     before, after = report["load"]
-    versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
+    versions = ", ".join(
+        f"{name} {version or 'not installed'}"
+        for name, version in report["versions"].items()
+    )
     return [
         f"{report['date']}, {report['seconds'] / 60:.1f} minutes; load {before:.1f} before and {after:.1f} after",
         f"{report['cpu']}, {report['cores']} cores; Python {report['python']}",
@@ -70,17 +100,38 @@ def about(report: Mapping[str, Any]) -> list[str]:
 
 
 def closing(report: Mapping[str, Any]) -> list[str]:
-    """How many peers ours leads, where it is behind, which are missing, and which benchmarks did not end."""
-    rows = [row for part in report["benchmarks"].values() for row in part["rows"] if _is_peer(row["peer"])]
+    """How many peers ours leads, where it is behind, which are missing, and which benchmarks did
+    not end.
+    """
+    rows = [
+        row
+        for part in report["benchmarks"].values()
+        for row in part["rows"]
+        if _is_peer(row["peer"])
+    ]
     measured = [row for row in rows if row.get("ratio") is not None]
-    behind = [f"{row['case']} / {row['peer']} ({row['ratio']:.2g})" for row in measured if row["ratio"] < 1]
+    behind = [
+        f"{row['case']} / {row['peer']} ({row['ratio']:.2g})"
+        for row in measured
+        if row["ratio"] < 1
+    ]
     ahead = len(measured) - len(behind)
-    lines = [f"as fast or faster in {ahead} of {len(measured)} comparisons with a peer"] if rows else []
+    lines = (
+        [f"as fast or faster in {ahead} of {len(measured)} comparisons with a peer"]
+        if rows
+        else []
+    )
     lines += [f"behind: {'; '.join(behind)}"] if behind else []
-    missing = sorted({row["peer"] for row in rows if row.get("note") == "not installed"})
+    missing = sorted(
+        {row["peer"] for row in rows if row.get("note") == "not installed"}
+    )
     lines += [f"not installed: {', '.join(missing)}"] if missing else []
     for status in ("failed", "interrupted"):
-        names = [name for name, part in report["benchmarks"].items() if part["status"] == status]
+        names = [
+            name
+            for name, part in report["benchmarks"].items()
+            if part["status"] == status
+        ]
         lines += [f"{status}: {', '.join(names)}"] if names else []
     return lines
 
@@ -91,9 +142,13 @@ def _is_peer(name: str) -> bool:
 
 
 def between_markers(page: str, table: str) -> str:
-    """The page with what is between BEGIN and END replaced; both have to be there once, in this order."""
+    """The page with what is between BEGIN and END replaced; both have to be there once, in this
+    order.
+    """
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end) or END in head + tail or BEGIN in rest:
-        raise ValueError(f"the page needs one line {BEGIN} and after it one line {END}.")
+        raise ValueError(
+            f"the page needs one line {BEGIN} and after it one line {END}."
+        )
     return f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}"

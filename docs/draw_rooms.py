@@ -2,8 +2,9 @@
 
     python docs/draw_rooms.py
 
-An arrow from A to B says that a file of A imports a file of B. Two kinds of arrows are left out, because they would
-hide the others: arrows to the ground floor, on which every room stands, and arrows that follow from two others.
+An arrow from A to B says that a file of A imports a file of B. Two kinds of arrows are left out,
+because they would hide the others: arrows to the ground floor, on which every room stands, and
+arrows that follow from two others.
 """
 
 import ast
@@ -18,17 +19,23 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src" / "proxlin"
 PICTURE = HERE / "rooms.svg"
 
-# The floors from the ground up, and what each room is for. A room imports only from its own floor and from those below.
+# The floors from the ground up, and what each room is for. A room imports only from its own floor
+# and from those below.
 FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
     (
         "ground",
         {
             "types": "names for arrays",
+            "precision": "float64 without x64",
             "checks": "refusals of wrong use",
+            "inputs": "lists and frames",
+            "slips": "errors of phi, explained",
+            "shown": "texts of values",
             "errors": "UserError",
             "cost": "calls, prices, status",
             "files": "atomic writes, npz",
             "compiled": "programs kept by shape",
+            "jaxprs": "functions by what they compute",
         },
     ),
     (
@@ -54,6 +61,7 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
         "answers",
         {
             "theory": "constants, noise window, intervals",
+            "inference": "covariances, scales, outliers",
             "tuning": "search, tune, advise",
             "data": "files, generators, measures",
         },
@@ -66,7 +74,10 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "plots": "figures and pages",
         },
     ),
-    ("studies", {"experiments": "the figures of the paper, and the engine that sweeps"}),
+    (
+        "studies",
+        {"experiments": "the figures of the paper, and the engine that sweeps"},
+    ),
     ("command", {"cli": "one file for each command"}),
 )
 LEGEND = "A → B: a file of A imports a file of B. Arrows to L0, and arrows that follow from others, are not drawn."
@@ -106,19 +117,31 @@ class Box:
         return self.left + self.width / 2
 
 
-# ----------------------------------------------------------------------------------------------------------- imports
+# ------------------------------------------------------------------------------------------ imports
 
 
 def imports() -> set[tuple[str, str]]:
-    """Return the pairs (room, other room) where a file of the first imports something of the second."""
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    """Return the pairs (room, other room) where a file of the first imports something of the
+    second.
+    """
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     rooms -= {"__init__"}
     if rooms != FLOOR.keys():
-        raise ValueError(f"FLOORS in docs/draw_rooms.py and src/proxlin differ in {sorted(rooms ^ FLOOR.keys())}.")
+        raise ValueError(
+            f"FLOORS in docs/draw_rooms.py and src/proxlin differ in {sorted(rooms ^ FLOOR.keys())}."
+        )
     pairs = set()
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        pairs |= {(parts[0], other) for other in _rooms_in(path, parts) if parts[0] in rooms and other in rooms}
+        pairs |= {
+            (parts[0], other)
+            for other in _rooms_in(path, parts)
+            if parts[0] in rooms and other in rooms
+        }
     return {(room, other) for room, other in pairs if room != other}
 
 
@@ -138,8 +161,12 @@ def _rooms_in(path: Path, parts: tuple[str, ...]) -> Iterator[str]:
 
 
 def arrows(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the pairs to draw: neither those that end on the ground floor nor those that follow from two others."""
-    upward = sorted(f"{room} imports {other}" for room, other in pairs if FLOOR[other] > FLOOR[room])
+    """Return the pairs to draw: neither those that end on the ground floor nor those that follow
+    from two others.
+    """
+    upward = sorted(
+        f"{room} imports {other}" for room, other in pairs if FLOOR[other] > FLOOR[room]
+    )
     if upward:
         raise ValueError(f"imports only go down, but {', '.join(upward)}.")
     below: dict[str, set[str]] = {room: set() for room in FLOOR}
@@ -164,11 +191,13 @@ def _reachable(below: dict[str, set[str]], room: str) -> set[str]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------ places
+# ------------------------------------------------------------------------------------------- places
 
 
 def boxes() -> dict[str, Box]:
-    """Return the place of every room: the floors from the bottom up, the rooms of a floor side by side."""
+    """Return the place of every room: the floors from the bottom up, the rooms of a floor side by
+    side.
+    """
     placed = {}
     for number, (_, rooms) in enumerate(FLOORS):
         top = _top(number)
@@ -189,7 +218,9 @@ def _top(number: int) -> float:
 
 
 def paths(drawn: list[tuple[str, str]], placed: dict[str, Box]) -> list[str]:
-    """Return the curve of every arrow. Arrows that share a side of a box, or a gap of a floor, are spread over it."""
+    """Return the curve of every arrow. Arrows that share a side of a box, or a gap of a floor, are
+    spread over it.
+    """
     down = [pair for pair in drawn if FLOOR[pair[0]] > FLOOR[pair[1]]]
     beside = [pair for pair in drawn if pair not in down]
     ends = {pair: _ports(pair, down, placed) for pair in down}
@@ -207,8 +238,12 @@ def paths(drawn: list[tuple[str, str]], placed: dict[str, Box]) -> list[str]:
     return curves
 
 
-def _ports(pair: tuple[str, str], down: list[tuple[str, str]], placed: dict[str, Box]) -> tuple[float, float]:
-    """Return the x at which an arrow leaves the first room and the x at which it reaches the second."""
+def _ports(
+    pair: tuple[str, str], down: list[tuple[str, str]], placed: dict[str, Box]
+) -> tuple[float, float]:
+    """Return the x at which an arrow leaves the first room and the x at which it reaches the
+    second.
+    """
     room, other = pair
     start = _port(placed, room, other, [b for a, b in down if a == room])
     end = _port(placed, other, room, [a for a, b in down if b == other])
@@ -230,13 +265,17 @@ def _channels(
     for (number, gap), pairs in users.items():
         order = sorted(pairs, key=lambda pair: ends[pair][1])
         for place, (room, other) in enumerate(order):
-            channels[room, other, number] = gap + SPREAD * (place - (len(order) - 1) / 2)
+            channels[room, other, number] = gap + SPREAD * (
+                place - (len(order) - 1) / 2
+            )
     return channels
 
 
 def _port(placed: dict[str, Box], room: str, other: str, others: list[str]) -> float:
     """Return where on its side of a room the arrow from or to `other` starts or ends."""
-    order = sorted(others, key=lambda each: (_direction(placed, room, each), placed[each].middle))
+    order = sorted(
+        others, key=lambda each: (_direction(placed, room, each), placed[each].middle)
+    )
     box = placed[room]
     return box.left + box.width * (order.index(other) + 1) / (len(order) + 1)
 
@@ -254,12 +293,18 @@ def _direction(placed: dict[str, Box], room: str, other: str) -> float:
 
 def _nearest_gap(row: list[Box], wanted: float) -> float:
     """Return the free x beside or between the boxes of a floor that is nearest to the wanted one."""
-    free = [row[0].left - GAP, *((a.right + b.left) / 2 for a, b in pairwise(row)), row[-1].right + GAP]
+    free = [
+        row[0].left - GAP,
+        *((a.right + b.left) / 2 for a, b in pairwise(row)),
+        row[-1].right + GAP,
+    ]
     return min(free, key=lambda x: abs(x - wanted))
 
 
 def _beside(box: Box, other: Box) -> str:
-    """Return the arrow to a box of the same floor: straight to its neighbour, else an arc above those between."""
+    """Return the arrow to a box of the same floor: straight to its neighbour, else an arc above
+    those between.
+    """
     leftward = other.left < box.left
     start = box.left if leftward else box.right
     end = other.right + HEAD if leftward else other.left - HEAD
@@ -281,7 +326,7 @@ def _curve(points: list[tuple[float, float]]) -> str:
     return path
 
 
-# ----------------------------------------------------------------------------------------------------------- drawing
+# ------------------------------------------------------------------------------------------ drawing
 
 # The picture brings its own background, so that it can be read on a light page and on a dark one.
 STYLE = """
@@ -323,10 +368,14 @@ def picture() -> str:
     ]
     for number, (title, rooms) in enumerate(FLOORS):
         lines += _floor(number, title, placed[next(iter(rooms))].top)
-    lines += [f'<path class="arrow" d="{path}"/>' for path in paths(arrows(imports()), placed)]
+    lines += [
+        f'<path class="arrow" d="{path}"/>' for path in paths(arrows(imports()), placed)
+    ]
     for box in placed.values():
         lines += _drawn(box)
-    lines.append(f'<text class="title" x="{MARGIN}" y="{legend:.0f}">{escape(LEGEND)}</text>')
+    lines.append(
+        f'<text class="title" x="{MARGIN}" y="{legend:.0f}">{escape(LEGEND)}</text>'
+    )
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -350,7 +399,9 @@ def _drawn(box: Box) -> list[str]:
     ]
     for number, row in enumerate(rows):
         y = first + 17 + 13 * number
-        lines.append(f'<text class="purpose" x="{box.middle:.0f}" y="{y:.0f}">{escape(row)}</text>')
+        lines.append(
+            f'<text class="purpose" x="{box.middle:.0f}" y="{y:.0f}">{escape(row)}</text>'
+        )
     return lines
 
 
@@ -372,7 +423,11 @@ def main(arguments: list[str]) -> int:
     drawn = picture()
     if arguments == ["--check"]:
         current = PICTURE.read_text(encoding="utf-8") == drawn
-        print(f"{name} shows the imports." if current else f"{name} is out of date: run python docs/draw_rooms.py.")
+        print(
+            f"{name} shows the imports."
+            if current
+            else f"{name} is out of date: run python docs/draw_rooms.py."
+        )
         return int(not current)
     PICTURE.write_text(drawn, encoding="utf-8")
     print(f"{name} is drawn anew.")

@@ -1,4 +1,5 @@
-"""Docstrings are plain text; the API pages need Markdown. This griffe extension of mkdocs.yml turns one into the other.
+"""Docstrings are plain text; the API pages need Markdown. This griffe extension of mkdocs.yml turns
+one into the other.
 
 <u, v>  f*  w_t       ->  the same characters, not a tag or emphasis
 name: what it is      ->  an item of a list
@@ -39,11 +40,20 @@ def _block(block: str) -> str:
 
 def _item(line: str) -> str:
     found = ITEM.match(line)
-    return f"- `{found[1]}`: {_escaped(line[found.end() :])}" if found else f"    {_escaped(line)}"
+    return (
+        f"- `{found[1]}`: {_escaped(line[found.end() :])}"
+        if found
+        else f"    {_escaped(line)}"
+    )
 
 
 def _escaped(text: str) -> str:
     """Every second part is code in backticks, and stays."""
     parts = CODE.split(text)
-    plain = [re.sub(r"([*_\\]|^[+-](?= ))", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
-    return "".join(x for pair in zip(plain, [*parts[1::2], ""], strict=True) for x in pair)
+    plain = [
+        re.sub(r"([*_\\]|^[+-](?= ))", r"\\\1", part).replace("<", "&lt;")
+        for part in parts[::2]
+    ]
+    return "".join(
+        x for pair in zip(plain, [*parts[1::2], ""], strict=True) for x in pair
+    )

@@ -1,7 +1,8 @@
-"""What every test may ask for: data or a browser that a machine may lack, and a place for the figures of slow tests.
+"""What every test may ask for: data or a browser that a machine may lack, and a place for the
+figures of slow tests.
 
-A test that needs what is not there is skipped with a reason that names it and where to get it, or fails if
-PROXLIN_STRICT is set.
+A test that needs what is not there is skipped with a reason that names it and where to get it, or
+fails if PROXLIN_STRICT is set.
 """
 
 import json
@@ -14,13 +15,20 @@ import pytest
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import neither the shared code as if it were tests, nor for `make test` what is slow as a whole."""
-    slow = collection_path.name.endswith("_slow.py") and config.getoption("-m") == "not slow"
+    """Import neither the shared code as if it were tests, nor for `make test` what is slow as a
+    whole.
+    """
+    slow = (
+        collection_path.name.endswith("_slow.py")
+        and config.getoption("-m") == "not slow"
+    )
     return True if slow or collection_path.name == "support" else None
 
 
 def missing(reason: str) -> NoReturn:
-    """Skip the test that called, or fail it under PROXLIN_STRICT: for what a machine may lack (data, a browser)."""
+    """Skip the test that called, or fail it under PROXLIN_STRICT: for what a machine may lack
+    (data, a browser).
+    """
     if os.environ.get("PROXLIN_STRICT"):
         pytest.fail(f"{reason} (PROXLIN_STRICT is set)", pytrace=False)
     pytest.skip(reason)
@@ -32,7 +40,11 @@ SOURCES = {
     "libsvm/ijcnn1.t.bz2": "from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
     "libsvm/covtype.libsvm.binary.bz2": "from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
     "sequences/ocr_letters.npz": "from https://ai.stanford.edu/~btaskar/ocr, packed as data/sequences.py says",
+    "tables/engel.csv": "as CSV from the R package quantreg (data engel)",
+    "tables/hbk.csv": "as CSV from the R package robustbase (data hbk)",
     "tables/rf1.arff": "from the multi-target data of Mulan, https://mulan.sourceforge.net/datasets-mtr.html",
+    "tables/stackloss.csv": "as CSV from R (data stackloss)",
+    "tables/starsCYG.csv": "as CSV from the R package robustbase (data starsCYG)",
     "tiles/tileset_forest_water.png": "with the other forest sheets from https://github.com/Andrettin/Wyrmsun (CC0)",
 }
 
@@ -44,7 +56,9 @@ def data_file():
     def find(name: str) -> Path:
         source, folder = SOURCES[name], os.environ.get("PROXLIN_DATA")
         if not folder or not (Path(folder) / name).exists():
-            missing(f"needs {name} below the folder that PROXLIN_DATA names; get it {source}")
+            missing(
+                f"needs {name} below the folder that PROXLIN_DATA names; get it {source}"
+            )
         return Path(folder) / name
 
     return find
@@ -72,6 +86,8 @@ def figures() -> Callable[..., None]:
         print(name, json.dumps(numbers))
         if folder := os.environ.get("PROXLIN_FIGURES"):
             Path(folder).mkdir(parents=True, exist_ok=True)
-            (Path(folder) / f"{name}.json").write_text(json.dumps({name: numbers}) + "\n")
+            (Path(folder) / f"{name}.json").write_text(
+                json.dumps({name: numbers}) + "\n"
+            )
 
     return keep

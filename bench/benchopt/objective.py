@@ -14,7 +14,10 @@ class Objective(BaseObjective):
 
     def set_data(self, problem, held_out, w):
         self.problem, self.w = problem, w
-        self.value, self.test = eqx.filter_jit(problem.value), eqx.filter_jit(held_out.value)
+        self.value, self.test = (
+            eqx.filter_jit(problem.value),
+            eqx.filter_jit(held_out.value),
+        )
 
     def get_objective(self):
         return {"problem": self.problem, "w": self.w}

@@ -1,6 +1,8 @@
-"""How ours and the peers fit one of the NIST regressions: functions from a starting point to a `Fit`.
+"""How ours and the peers fit one of the NIST regressions: functions from a starting point to a
+`Fit`.
 
-All have the same residuals in float64 and, but for IPOPT, the same Jacobian by JAX, and at most 2000 evaluations.
+All have the same residuals in float64 and, but for IPOPT, the same Jacobian by JAX, and at most
+2000 evaluations.
 """
 
 import os
@@ -10,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("NPROC", "1")  # before JAX starts its threads: these problems are small
+# before JAX starts its threads: these problems are small
+os.environ.setdefault("NPROC", "1")
 
 import equinox as eqx
 import jax
@@ -37,12 +40,16 @@ Solve = Callable[[np.ndarray], Fit]  # from a starting point; compiled by its fi
 FAILED = "failed"
 
 
-# --------------------------------------------------------------------------------------------------------- squares
+# ------------------------------------------------------------------------------------------ squares
 
 
 def proxlin_fit(r: Regression) -> Solve:
     predict = lambda w, x: r.model(jnp, w, x)[None]
-    problem = px.MeanOfLosses(px.residual(predict), px.SquaredL2(), (jnp.asarray(r.x), jnp.asarray(r.y)[:, None]))
+    problem = px.MeanOfLosses(
+        px.residual(predict),
+        px.SquaredL2(),
+        (jnp.asarray(r.x), jnp.asarray(r.y)[:, None]),
+    )
     return lambda start: minimized(problem, start)
 
 
@@ -69,7 +76,12 @@ def scipy_fit(r: Regression, method: Any) -> Solve:
     from scipy.optimize import least_squares
 
     value, jacobian = residuals(r)
-    limits: dict[str, Any] = {"ftol": ROUND_OFF, "xtol": ROUND_OFF, "gtol": ROUND_OFF, "max_nfev": EVALUATIONS}
+    limits: dict[str, Any] = {
+        "ftol": ROUND_OFF,
+        "xtol": ROUND_OFF,
+        "gtol": ROUND_OFF,
+        "max_nfev": EVALUATIONS,
+    }
     limits |= {"jac": jacobian, "x_scale": "jac"}  # "jac": MINPACK's own scales
 
     def fit(start: np.ndarray) -> Fit:
@@ -84,12 +96,22 @@ def lmfit_fit(r: Regression) -> Solve:
 
     value, jacobian = residuals(r)
     array = lambda parameters: np.array([each.value for each in parameters.values()])
-    limits = {"ftol": ROUND_OFF, "xtol": ROUND_OFF, "gtol": ROUND_OFF, "max_nfev": EVALUATIONS, "calc_covar": False}
+    limits = {
+        "ftol": ROUND_OFF,
+        "xtol": ROUND_OFF,
+        "gtol": ROUND_OFF,
+        "max_nfev": EVALUATIONS,
+        "calc_covar": False,
+    }
 
     def fit(start: np.ndarray) -> Fit:
-        parameters = lmfit.create_params(**{f"b{i}": float(x) for i, x in enumerate(start)})
+        parameters = lmfit.create_params(
+            **{f"b{i}": float(x) for i, x in enumerate(start)}
+        )
         u, J = lambda p: value(array(p)), lambda p: jacobian(array(p))
-        found: Any = lmfit.minimize(u, parameters, method="leastsq", Dfun=J, nan_policy="propagate", **limits)
+        found: Any = lmfit.minimize(
+            u, parameters, method="leastsq", Dfun=J, nan_policy="propagate", **limits
+        )
         return Fit(array(found.params), found.nfev, found.message)
 
     return fit
@@ -99,7 +121,8 @@ def optimistix_fit(r: Regression, name: str) -> Solve:
     import optimistix as optx
 
     x, y = jnp.asarray(r.x.T), jnp.asarray(r.y)
-    solver = getattr(optx, name)(rtol=1e-10, atol=1e-20)  # atol: a parameter of Nelson is 6e-9
+    # atol: a parameter of Nelson is 6e-9
+    solver = getattr(optx, name)(rtol=1e-10, atol=1e-20)
 
     @jax.jit
     def run(start: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -115,14 +138,16 @@ def optimistix_fit(r: Regression, name: str) -> Solve:
 
 
 def attempted(solve: Solve, start: np.ndarray) -> Fit:
-    """A fit; where a solver raises (scipy does at residuals that are not finite), that is a failure."""
+    """A fit; where a solver raises (scipy does at residuals that are not finite), that is a
+    failure.
+    """
     try:
         return solve(start)
     except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
         return Fit(np.full_like(start, np.nan), 0, f"{FAILED}: {error}")
 
 
-# --------------------------------------------------------------------------------------------------- l1 and Huber
+# ------------------------------------------------------------------------------------- l1 and Huber
 
 SAMPLES, PARAMETERS, PREDICTORS = 250, 9, 2  # the largest of the 27
 DISTINCT = list(dict.fromkeys(MODELS.values()))  # 20: some share a model
@@ -138,7 +163,8 @@ class AnyModel(eqx.Module):
         return _switched(self.which, w, x) - y
 
 
-@jax.jit  # traced once: a minimize traces phi several times, and 20 models take a second
+# traced once: a minimize traces phi several times, and 20 models take a second
+@jax.jit
 def _switched(which: jax.Array, w: jax.Array, x: jax.Array) -> jax.Array:
     return jax.lax.switch(which, [partial(_predict, f) for f in DISTINCT], w, x)
 
@@ -148,16 +174,23 @@ def _predict(f: Callable, w: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def padded(r: Regression, outer: Any) -> px.MeanOfLosses:
-    """The problem with 250 samples, copies of which share a weight, and 9 parameters, those added unused."""
+    """The problem with 250 samples, copies of which share a weight, and 9 parameters, those added
+    unused.
+    """
     row = np.arange(SAMPLES) % len(r.y)
     x = np.pad(r.x, ((0, 0), (0, PREDICTORS - r.x.shape[1])))[row]
     which = jnp.asarray(DISTINCT.index(MODELS[r.name]))
     data = (jnp.asarray(x), jnp.asarray(r.y)[row, None])
-    return px.MeanOfLosses(AnyModel(which), outer, data, weights=1 / np.bincount(row)[row])
+    return px.MeanOfLosses(
+        AnyModel(which), outer, data, weights=1 / np.bincount(row)[row]
+    )
 
 
 def robust_fit(r: Regression, delta: float | None) -> Solve:
-    problem, d = padded(r, px.L1() if delta is None else px.Huber(delta)), len(r.certified)
+    problem, d = (
+        padded(r, px.L1() if delta is None else px.Huber(delta)),
+        len(r.certified),
+    )
 
     def fit(start: np.ndarray) -> Fit:
         found = minimized(problem, np.pad(start, (0, PARAMETERS - d)))
@@ -177,7 +210,9 @@ class Atoms:
         self.multiply, self.variable, self.constraints = cp.multiply, cp.Variable, []
 
     def arctan(self, z: Any) -> Any:
-        a = self.variable(z.shape, value=np.arctan(z.value), bounds=[-np.pi / 2, np.pi / 2])
+        a = self.variable(
+            z.shape, value=np.arctan(z.value), bounds=[-np.pi / 2, np.pi / 2]
+        )
         self.constraints.append(self.tan(a) == z)
         return a
 
@@ -194,10 +229,16 @@ def ipopt_fit(r: Regression, delta: float | None) -> Solve:
         f = cp.abs(u) if delta is None else huber(u, delta) / 2
         problem = cp.Problem(cp.Minimize(cp.sum(f) / len(r.y)), m.constraints)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "Solution may be inaccurate": F at b says it
+            # "Solution may be inaccurate": F at b says it
+            warnings.simplefilter("ignore")
             try:
                 problem.solve(
-                    nlp=True, solver=cp.IPOPT, print_level=0, max_iter=EVALUATIONS, max_wall_time=WALL, tol=1e-12
+                    nlp=True,
+                    solver=cp.IPOPT,
+                    print_level=0,
+                    max_iter=EVALUATIONS,
+                    max_wall_time=WALL,
+                    tol=1e-12,
                 )
             except cp.SolverError:
                 return Fit(np.full_like(start, np.nan), 0, FAILED)

@@ -1,6 +1,7 @@
 """The fits of bench/suite/robust.py, and every method on them as run(w, count, see=None).
 
-A run gives the point `count` iterations from w; see(t, point), if given, is told of each and may raise `Stop`.
+A run gives the point `count` iterations from w; see(t, point), if given, is told of each and may
+raise `Stop`.
 """
 
 import itertools
@@ -12,7 +13,11 @@ import numpy as np
 
 EPS = 0.01
 STARTS = {"small": 3, "middle": 1, "large": 1}
-SIZES = {"small": ((8, 6, 4), 3, 1000), "middle": ((20, 16, 5), 8, 1000), "large": ((64, 32, 10), 16, 2000)}
+SIZES = {
+    "small": ((8, 6, 4), 3, 1000),
+    "middle": ((20, 16, 5), 8, 1000),
+    "large": ((64, 32, 10), 16, 2000),
+}
 
 Run = Callable[..., Any]
 
@@ -33,15 +38,29 @@ class Task:
         from proxlin.networks import MLP
 
         sizes, width, n = SIZES[name]
-        rng, teacher, self.predict = np.random.default_rng(0), MLP((sizes[0], width, sizes[-1])), MLP(sizes)
+        rng, teacher, self.predict = (
+            np.random.default_rng(0),
+            MLP((sizes[0], width, sizes[-1])),
+            MLP(sizes),
+        )
         truth = teacher.init(jax.random.key(0), jnp.float64)
         x = jnp.asarray(rng.normal(size=(n, sizes[0])))
-        y = np.array(jax.vmap(partial(teacher, truth))(x)) + 0.1 * rng.standard_t(2, size=(n, sizes[-1]))
+        y = np.array(jax.vmap(partial(teacher, truth))(x)) + 0.1 * rng.standard_t(
+            2, size=(n, sizes[-1])
+        )
         y[rng.permutation(n)[: n // 10]] += 2 * rng.normal(size=(n // 10, sizes[-1]))
         self.x, self.y, self.n, self.k = x, jnp.asarray(y), n, sizes[-1]
-        self.problem = px.MeanOfLosses(px.residual(self.predict), px.L2(), (self.x, self.y))
-        starts = [self.predict.init(jax.random.key(1 + start), jnp.float64) for start in range(STARTS[name])]
-        self.unravel, self.ravel = ravel_pytree(starts[0])[1], lambda w: ravel_pytree(w)[0]
+        self.problem = px.MeanOfLosses(
+            px.residual(self.predict), px.L2(), (self.x, self.y)
+        )
+        starts = [
+            self.predict.init(jax.random.key(1 + start), jnp.float64)
+            for start in range(STARTS[name])
+        ]
+        self.unravel, self.ravel = (
+            ravel_pytree(starts[0])[1],
+            lambda w: ravel_pytree(w)[0],
+        )
         self.starts = [np.asarray(self.ravel(w)) for w in starts]
         self.value = jax.jit(partial(self.loss, eps=0.0))
 
@@ -68,10 +87,15 @@ class Task:
         import jax
 
         row = lambda w, x, y: self.predict(self.unravel(w), x) - y
-        return jax.jit(lambda w: (self.residuals(w), jax.vmap(jax.jacrev(row), (None, 0, 0))(w, self.x, self.y)))
+        return jax.jit(
+            lambda w: (
+                self.residuals(w),
+                jax.vmap(jax.jacrev(row), (None, 0, 0))(w, self.x, self.y),
+            )
+        )
 
 
-# ---------------------------------------------------------------------------------------------------- ours
+# --------------------------------------------------------------------------------------------- ours
 
 
 def prox_linear(task: Task) -> Run:
@@ -81,7 +105,9 @@ def prox_linear(task: Task) -> Run:
 
 
 def lbfgs(task: Task) -> Run:
-    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01, with the 50 pairs of the peers; a record every ten steps."""
+    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01, with the 50 pairs of the peers; a record
+    every ten steps.
+    """
     import proxlin as px
 
     return by_minimize(task, px.lbfgs(0.02, memory=50), "steps", 10)
@@ -95,14 +121,20 @@ def by_minimize(task: Task, solver: Any, budget: str, scale: int = 1) -> Run:
 
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
         clock = itertools.count()
-        stop = None if see is None else lambda w, _: bool(see(next(clock), task.ravel(w)))
+        stop = (
+            None if see is None else lambda w, _: bool(see(next(clock), task.ravel(w)))
+        )
         budgets: dict[str, Any] = {budget: scale * count}
-        return task.ravel(px.minimize(task.problem, task.unravel(jnp.asarray(w)), solver, stop=stop, **budgets).w)
+        return task.ravel(
+            px.minimize(
+                task.problem, task.unravel(jnp.asarray(w)), solver, stop=stop, **budgets
+            ).w
+        )
 
     return run
 
 
-# ---------------------------------------------------------------------------------------------------- peers
+# -------------------------------------------------------------------------------------------- peers
 
 
 def scipy_lbfgs(task: Task, eps: float) -> Run:
@@ -118,18 +150,30 @@ def scipy_lbfgs(task: Task, eps: float) -> Run:
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
         clock = itertools.count(1)
         callback = None if see is None else lambda w: see(next(clock), w)
-        options = {"maxiter": count, "maxfun": 10**9, "ftol": 0.0, "gtol": 0.0, "maxcor": 50}
-        return minimize(fun, w, jac=True, method="L-BFGS-B", callback=callback, options=options).x
+        options = {
+            "maxiter": count,
+            "maxfun": 10**9,
+            "ftol": 0.0,
+            "gtol": 0.0,
+            "maxcor": 50,
+        }
+        return minimize(
+            fun, w, jac=True, method="L-BFGS-B", callback=callback, options=options
+        ).x
 
     return run
 
 
 def scipy_least_squares(task: Task, blocks: bool) -> Run:
-    """blocks: F_eps, by a loss that sees all squares; else soft_l1 of each residual, which is another objective."""
+    """blocks: F_eps, by a loss that sees all squares; else soft_l1 of each residual, which is
+    another objective.
+    """
     from scipy.optimize import least_squares
 
     def block_loss(z: np.ndarray) -> np.ndarray:
-        """rho with sum rho = 2 sum_i sqrt(|r_i|^2 + eps^2), and its derivative in each square; none of higher order."""
+        """rho with sum rho = 2 sum_i sqrt(|r_i|^2 + eps^2), and its derivative in each square; none
+        of higher order.
+        """
         size = np.repeat(np.sqrt(z.reshape(-1, task.k).sum(axis=1) + EPS**2), task.k)
         return np.stack([2 * size / task.k, 1 / size, np.zeros_like(size)])
 
@@ -138,7 +182,9 @@ def scipy_least_squares(task: Task, blocks: bool) -> Run:
     def both(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if "w" not in seen or not np.array_equal(seen["w"], w):
             u, J = task.rows(w)
-            seen.update(w=w.copy(), u=np.asarray(u).ravel(), J=np.asarray(J).reshape(-1, w.size))
+            seen.update(
+                w=w.copy(), u=np.asarray(u).ravel(), J=np.asarray(J).reshape(-1, w.size)
+            )
         return seen["u"], seen["J"]
 
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
@@ -154,16 +200,30 @@ def scipy_least_squares(task: Task, blocks: bool) -> Run:
         loss = {"loss": block_loss} if blocks else {"loss": "soft_l1", "f_scale": 0.1}
         never = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15, "max_nfev": 10**9}
         jacobian: Any = lambda w: both(w)[1]
-        return least_squares(lambda w: both(w)[0], w, jacobian, tr_solver="lsmr", callback=callback, **loss, **never).x
+        return least_squares(
+            lambda w: both(w)[0],
+            w,
+            jacobian,
+            tr_solver="lsmr",
+            callback=callback,
+            **loss,
+            **never,
+        ).x
 
     return run
 
 
 def compiled(start: Callable[[Any], Any], advance: Callable[[Any], Any]) -> Run:
-    """A loop of `advance` compiled as a whole, or step by step where points are to be seen; the point comes first."""
+    """A loop of `advance` compiled as a whole, or step by step where points are to be seen; the
+    point comes first.
+    """
     import jax
 
-    whole = jax.jit(lambda w, count: jax.lax.fori_loop(0, count, lambda _, s: advance(s), start(w))[0])
+    whole = jax.jit(
+        lambda w, count: jax.lax.fori_loop(0, count, lambda _, s: advance(s), start(w))[
+            0
+        ]
+    )
     first, step = jax.jit(start), jax.jit(advance)
 
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
@@ -182,11 +242,17 @@ def jaxopt_peer(task: Task, name: str) -> Run:
     import jaxopt
 
     kinds = {
-        "LBFGS": lambda: jaxopt.LBFGS(task.loss, maxiter=10**9, tol=0.0, history_size=50),
-        "LM": lambda: jaxopt.LevenbergMarquardt(task.roots, maxiter=10**9, tol=0.0, materialize_jac=True),
+        "LBFGS": lambda: jaxopt.LBFGS(
+            task.loss, maxiter=10**9, tol=0.0, history_size=50
+        ),
+        "LM": lambda: jaxopt.LevenbergMarquardt(
+            task.roots, maxiter=10**9, tol=0.0, materialize_jac=True
+        ),
     }
     solver = kinds[name]()
-    return compiled(lambda w: (w, solver.init_state(w)), lambda s: tuple(solver.update(*s)))
+    return compiled(
+        lambda w: (w, solver.init_state(w)), lambda s: tuple(solver.update(*s))
+    )
 
 
 def optimistix_peer(task: Task, name: str) -> Run:
@@ -195,21 +261,36 @@ def optimistix_peer(task: Task, name: str) -> Run:
     import jax.numpy as jnp
     import optimistix
 
-    kinds: dict[str, Any] = {"LM": optimistix.LevenbergMarquardt, "BFGS": optimistix.BFGS, "LBFGS": optimistix.LBFGS}
-    solver, objective = kinds[name](rtol=0.0, atol=0.0), task.roots if name == "LM" else task.loss
-    fn, tags, shape = lambda w, _: (objective(w), None), frozenset(), jax.eval_shape(objective, task.starts[0])
+    kinds: dict[str, Any] = {
+        "LM": optimistix.LevenbergMarquardt,
+        "BFGS": optimistix.BFGS,
+        "LBFGS": optimistix.LBFGS,
+    }
+    solver, objective = (
+        kinds[name](rtol=0.0, atol=0.0),
+        task.roots if name == "LM" else task.loss,
+    )
+    fn, tags, shape = (
+        lambda w, _: (objective(w), None),
+        frozenset(),
+        jax.eval_shape(objective, task.starts[0]),
+    )
     first = lambda w: solver.init(fn, w, None, {}, shape, None, tags)
     fixed = eqx.filter(first(jnp.asarray(task.starts[0])), eqx.is_array, inverse=True)
 
     def advance(carry: Any) -> Any:
-        w, state, _ = solver.step(fn, carry[0], None, {}, eqx.combine(carry[1], fixed), tags)
+        w, state, _ = solver.step(
+            fn, carry[0], None, {}, eqx.combine(carry[1], fixed), tags
+        )
         return w, eqx.filter(state, eqx.is_array)
 
     return compiled(lambda w: (w, eqx.filter(first(w), eqx.is_array)), advance)
 
 
 def ceres(task: Task) -> Run:
-    """Levenberg-Marquardt with SoftLOne on the block of each sample; all blocks are computed at once and kept."""
+    """Levenberg-Marquardt with SoftLOne on the block of each sample; all blocks are computed at
+    once and kept.
+    """
     import pyceres
 
     d = task.starts[0].size
@@ -252,10 +333,15 @@ def ceres(task: Task) -> Run:
         options = pyceres.SolverOptions()
         options.linear_solver_type = pyceres.LinearSolverType.DENSE_NORMAL_CHOLESKY
         options.max_num_iterations, options.minimizer_progress_to_stdout = count, False
-        options.function_tolerance = options.gradient_tolerance = options.parameter_tolerance = 0.0
+        options.function_tolerance = options.gradient_tolerance = (
+            options.parameter_tolerance
+        ) = 0.0
         options.logging_type = pyceres.LoggingType.SILENT
         if see is not None:
-            options.update_state_every_iteration, options.callbacks = True, [Each(w, see)]
+            options.update_state_every_iteration, options.callbacks = (
+                True,
+                [Each(w, see)],
+            )
         pyceres.solve(options, problem, pyceres.SolverSummary())
         return w
 
@@ -274,4 +360,11 @@ PEERS: dict[str, tuple[str, Callable[[Task], Run]]] = {  # name: (module, builde
     "jaxopt LM": ("jaxopt", lambda task: jaxopt_peer(task, "LM")),
     "Ceres LM, SoftLOne": ("pyceres", ceres),
 }
-DENSE = {"prox_linear", "scipy LSQ, blocks", "scipy LSQ, soft_l1", "optimistix LM", "jaxopt LM", "Ceres LM, SoftLOne"}
+DENSE = {
+    "prox_linear",
+    "scipy LSQ, blocks",
+    "scipy LSQ, soft_l1",
+    "optimistix LM",
+    "jaxopt LM",
+    "Ceres LM, SoftLOne",
+}

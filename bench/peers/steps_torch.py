@@ -6,14 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 
-torch.set_num_threads(1)  # a batch of one: with two threads it took 1.2 to 7 times as long on two busy cores
+# a batch of one: with two threads it took 1.2 to 7 times as long on two busy cores
+torch.set_num_threads(1)
 
 
-def sgd(w: Any, x: Any, y: Any, indices: Any, step: float, compiled: bool, **unused: float) -> Callable[[], list]:
+def sgd(
+    w: Any, x: Any, y: Any, indices: Any, step: float, compiled: bool, **unused: float
+) -> Callable[[], list]:
     """torch.nn and torch.optim.SGD; the loss is compiled, the loop and the optimizer are not."""
     weights, xs, ys, order = _tensors(w, x, y, indices)
     (width, inputs), (outputs, _) = (each.shape for each in weights)
-    layers = (torch.nn.Linear(inputs, width, bias=False), torch.nn.Linear(width, outputs, bias=False))
+    layers = (
+        torch.nn.Linear(inputs, width, bias=False),
+        torch.nn.Linear(width, outputs, bias=False),
+    )
     model = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=step)
 
@@ -36,20 +42,35 @@ def sgd(w: Any, x: Any, y: Any, indices: Any, step: float, compiled: bool, **unu
 
 
 def pli(
-    w: Any, x: Any, y: Any, indices: Any, step: float, nu: float, kappa: float, compiled: bool
+    w: Any,
+    x: Any,
+    y: Any,
+    indices: Any,
+    step: float,
+    nu: float,
+    kappa: float,
+    compiled: bool,
 ) -> Callable[[], list]:
-    """torch.func: the gradient (grad) of the smoothed loss of the linearised residual (jvp), at w and at the start."""
+    """torch.func: the gradient (grad) of the smoothed loss of the linearised residual (jvp), at w
+    and at the start.
+    """
     start, xs, ys, order = _tensors(w, x, y, indices)
 
     def model(w, x, y):
         residual = lambda *w: w[1] @ torch.tanh(w[0] @ x) - y
-        u, change = torch.func.jvp(residual, start, tuple(a - b for a, b in zip(w, start, strict=True)))[:2]
+        u, change = torch.func.jvp(
+            residual, start, tuple(a - b for a, b in zip(w, start, strict=True))
+        )[:2]
         square = torch.sum((u + change) ** 2)
         far = square > nu**2
-        return torch.where(far, torch.sqrt(torch.where(far, square, 1.0)) - nu / 2, square / (2 * nu))
+        return torch.where(
+            far, torch.sqrt(torch.where(far, square, 1.0)) - nu / 2, square / (2 * nu)
+        )
 
     slope = torch.func.grad(model)
-    mean_slope = torch.func.grad(lambda w: torch.mean(torch.func.vmap(model, (None, 0, 0))(w, xs, ys)))
+    mean_slope = torch.func.grad(
+        lambda w: torch.mean(torch.func.vmap(model, (None, 0, 0))(w, xs, ys))
+    )
 
     def one(w, total, mean, x, y):
         new, old = slope(w, x, y), slope(start, x, y)
@@ -71,7 +92,12 @@ def pli(
 
 def _tensors(w: Any, x: Any, y: Any, indices: Any) -> tuple:
     weights = tuple(torch.tensor(np.asarray(layer["W"])) for layer in w)
-    return weights, torch.tensor(np.asarray(x)), torch.tensor(np.asarray(y)), [int(i) for i in indices]
+    return (
+        weights,
+        torch.tensor(np.asarray(x)),
+        torch.tensor(np.asarray(y)),
+        [int(i) for i in indices],
+    )
 
 
 WALKS = {"sgd": sgd, "pli": pli}

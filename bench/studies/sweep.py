@@ -5,7 +5,8 @@
     threads    that case with XLA's default pool over the same with one thread, in processes of their own
     workers    a sweep of at least 5 minutes (--minutes) on two workers against one: >= 1.7 times faster
 
-Repeats of the case are interleaved with the bare loop; one XLA thread, as in a worker. Compilation is apart.
+Repeats of the case are interleaved with the bare loop; one XLA thread, as in a worker. Compilation
+is apart.
 """
 
 import argparse
@@ -74,11 +75,15 @@ def case_row(repeats: int) -> dict:
     @jax.jit
     def bare(solver, problem, w, key):
         state = solver.init(problem, w)
-        return advance(problem, solver, state, key, jnp.int32(0), Limits(jnp.int32(100_000)))[0]
+        return advance(
+            problem, solver, state, key, jnp.int32(0), Limits(jnp.int32(100_000))
+        )[0]
 
     runs = {
         "case": lambda: train(CASE),
-        "bare": lambda: jax.block_until_ready(bare(solver, problem, w, jax.random.key(0))),
+        "bare": lambda: jax.block_until_ready(
+            bare(solver, problem, w, jax.random.key(0))
+        ),
     }
     seconds = {name: [] for name in runs}
     for repeat in range(repeats + 1):
@@ -87,7 +92,9 @@ def case_row(repeats: int) -> dict:
             run()
             if repeat:  # the first compiles
                 seconds[name].append(time.perf_counter() - start)
-    ratio = np.quantile(np.array(seconds["case"]) / np.array(seconds["bare"]), [0.25, 0.5, 0.75]).tolist()
+    ratio = np.quantile(
+        np.array(seconds["case"]) / np.array(seconds["bare"]), [0.25, 0.5, 0.75]
+    ).tolist()
     return {
         "row": "case",
         "seconds": float(np.median(seconds["case"])),
@@ -117,7 +124,11 @@ def threads_row(repeats: int) -> dict:
     for _ in range(repeats):
         for name, environment in (("pool", pool), ("one", {**pool, "NPROC": "1"})):
             done = subprocess.run(
-                [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=True
+                [sys.executable, "-c", CHILD],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
             )
             seconds[name].append(float(done.stdout))
     ratios = sorted(a / b for a, b in zip(seconds["pool"], seconds["one"], strict=True))
@@ -142,20 +153,46 @@ def workers_row(minutes: float) -> dict:
         with open(config, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(ratios=ratios))
         for workers in (1, 2):
-            command = [sys.executable, "-m", "proxlin.cli", "reproduce", "fig2", "--quiet", "--config", config]
-            command += ["--workers", str(workers), "--out", os.path.join(folder, str(workers))]
+            command = [
+                sys.executable,
+                "-m",
+                "proxlin.cli",
+                "reproduce",
+                "fig2",
+                "--quiet",
+                "--config",
+                config,
+            ]
+            command += [
+                "--workers",
+                str(workers),
+                "--out",
+                os.path.join(folder, str(workers)),
+            ]
             start = time.perf_counter()
             subprocess.run(command, check=True)
             seconds[workers] = time.perf_counter() - start
-    return {"row": "workers", "seconds": seconds[1], "ratio": seconds[1] / seconds[2], "target": ">= 1.7"}
+    return {
+        "row": "workers",
+        "seconds": seconds[1],
+        "ratio": seconds[1] / seconds[2],
+        "target": ">= 1.7",
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.studies.sweep", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--minutes", type=float, default=0.0, help="length of the sweep on one worker; 0 leaves it out")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0.0,
+        help="length of the sweep on one worker; 0 leaves it out",
+    )
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args(argv)
     prepare()
@@ -164,7 +201,9 @@ def main(argv: list[str] | None = None) -> int:
         table.append(workers_row(arguments.minutes))
     for row in table:
         spread = f" ({row['low']:.2f} to {row['high']:.2f})" if "low" in row else ""
-        print(f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}")
+        print(
+            f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}"
+        )
     if arguments.json:
         write_file(arguments.json, json.dumps(table, indent=1).encode())
     return 0

@@ -1,9 +1,10 @@
-"""What travels between devices in one step of each method, counted in the compiled program, and the seconds of a step.
+"""What travels between devices in one step of each method, counted in the compiled program, and the
+seconds of a step.
 
-The bytes are those of the whole array of each collective: the result of an all-reduce or all-gather, the operand of a
-reduce-scatter. In a ring of D devices each sends 2 (D - 1) / D of it for an all-reduce and (D - 1) / D for the others.
-A loop whose length is known counts as often as it turns; one that ends by itself is counted for one turn, on a line of
-its own.
+The bytes are those of the whole array of each collective: the result of an all-reduce or
+all-gather, the operand of a reduce-scatter. In a ring of D devices each sends 2 (D - 1) / D of it
+for an all-reduce and (D - 1) / D for the others. A loop whose length is known counts as often as it
+turns; one that ends by itself is counted for one turn, on a line of its own.
 """
 
 import argparse
@@ -19,25 +20,38 @@ from typing import Any
 from bench.harness import apart, duration
 from proxlin.files.writing import write_file
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 BYTES = {"pred": 1, "bf16": 2, "f16": 2}
 NAMES = r"%([\w.\-]+)"
 FORCED = "--xla_force_host_platform_device_count="
-QUICK = " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # what travels is the same
+# what travels is the same
+QUICK = " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
-# -------------------------------------------------------------------------------------------------- counting
+# ----------------------------------------------------------------------------------------- counting
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """The collectives of a step, by kind: (calls, bytes); and those of one turn of each loop that ends by itself."""
+    """The collectives of a step, by kind: (calls, bytes); and those of one turn of each loop that
+    ends by itself.
+    """
 
     calls: dict[str, tuple[int, int]]
     loops: tuple["Traffic", ...]
 
     def times(self, count: int) -> "Traffic":
-        return Traffic({kind: (count * c, count * b) for kind, (c, b) in self.calls.items()}, self.loops)
+        return Traffic(
+            {kind: (count * c, count * b) for kind, (c, b) in self.calls.items()},
+            self.loops,
+        )
 
     def __add__(self, other: "Traffic") -> "Traffic":
         total = dict(self.calls)
@@ -48,7 +62,9 @@ class Traffic:
 
     def sums(self) -> tuple[int, int]:
         """All calls, all bytes."""
-        return sum(c for c, _ in self.calls.values()), sum(b for _, b in self.calls.values())
+        return sum(c for c, _ in self.calls.values()), sum(
+            b for _, b in self.calls.values()
+        )
 
 
 def traffic(program: str) -> Traffic:
@@ -103,8 +119,15 @@ def _loop(line: str, parts: dict[str, list[str]], devices: int) -> Traffic:
 def _branches(line: str, parts: dict[str, list[str]], devices: int) -> Traffic:
     """The one with most bytes."""
     names = re.search(r"branch_computations=\{(.*?)\}", line)
-    listed = re.findall(NAMES, names[1]) if names else re.findall(rf"(?:true|false)_computation={NAMES}", line)
-    return max((_of(each, parts, devices) for each in listed), key=lambda t: (t.sums()[1], len(t.loops)))
+    listed = (
+        re.findall(NAMES, names[1])
+        if names
+        else re.findall(rf"(?:true|false)_computation={NAMES}", line)
+    )
+    return max(
+        (_of(each, parts, devices) for each in listed),
+        key=lambda t: (t.sums()[1], len(t.loops)),
+    )
 
 
 def _bytes(shape: str) -> int:
@@ -115,12 +138,14 @@ def _bytes(shape: str) -> int:
     return total
 
 
-# ----------------------------------------------------------------------------------------------------- cases
+# -------------------------------------------------------------------------------------------- cases
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """n samples of p inputs and k outputs, a linear map of d = p k parameters; a batch of b of them. 4 bytes each."""
+    """n samples of p inputs and k outputs, a linear map of d = p k parameters; a batch of b of
+    them. 4 bytes each.
+    """
 
     n: int = 2048
     p: int = 24
@@ -136,7 +161,8 @@ class Sizes:
         return self.p + self.k
 
 
-WIDE, LONG = Sizes(n=32), Sizes(p=1504)  # 2 d >= n k: a system of n k rows; min(n k, d) > 6000: matrix-free
+# 2 d >= n k: a system of n k rows; min(n k, d) > 6000: matrix-free
+WIDE, LONG = Sizes(n=32), Sizes(p=1504)
 
 
 def cases() -> dict[str, tuple[Any, Any, Sizes]]:
@@ -148,7 +174,11 @@ def cases() -> dict[str, tuple[Any, Any, Sizes]]:
         "subgradient_descent": (mean, px.subgradient_descent(0.1), usual),
         "sgd, b = 64": (mean, px.sgd(0.1, usual.b), usual),
         "sgd, b = 1": (mean, px.sgd(0.1), usual),
-        "stochastic_prox_linear, b = 64": (mean, px.stochastic_prox_linear(0.1, usual.b), usual),
+        "stochastic_prox_linear, b = 64": (
+            mean,
+            px.stochastic_prox_linear(0.1, usual.b),
+            usual,
+        ),
         "svrg, an epoch": (mean, px.svrg(0.01), usual),
         "pli, casimir_svrg": (mean, px.pli(1.0, 0.1), usual),
         "pli, dual": (mean, px.pli(1.0), usual),
@@ -157,7 +187,11 @@ def cases() -> dict[str, tuple[Any, Any, Sizes]]:
         "prox_linear, matrix-free": (mean, px.prox_linear(1.0), LONG),
         "f(mean): subgradient_descent": (loss, px.subgradient_descent(0.1), usual),
         "f(mean): prox_linear": (loss, px.prox_linear(1.0), usual),
-        "f(mean): stochastic_gauss_newton, b = 64": (loss, px.stochastic_gauss_newton(1.0, usual.b), usual),
+        "f(mean): stochastic_gauss_newton, b = 64": (
+            loss,
+            px.stochastic_gauss_newton(1.0, usual.b),
+            usual,
+        ),
     }
 
 
@@ -171,7 +205,9 @@ def step_of(kind: Any, solver: Any, sizes: Sizes) -> tuple[Any, list]:
     from proxlin.compiled import _compile, _split
 
     rng = np.random.default_rng(0)
-    X, Y = (rng.normal(size=(sizes.n, m)).astype(np.float32) for m in (sizes.p, sizes.k))
+    X, Y = (
+        rng.normal(size=(sizes.n, m)).astype(np.float32) for m in (sizes.p, sizes.k)
+    )
     problem = kind(px.residual(lambda w, x: x @ w), px.L2(), px.shard((X, Y)))
     w = jnp.zeros((sizes.p, sizes.k), jnp.float32)
     state = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, solver.init(problem, w)))
@@ -203,7 +239,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------- printing
+# ----------------------------------------------------------------------------------------- printing
 
 
 def lines(row: dict[str, Any]) -> Iterator[str]:
@@ -211,7 +247,10 @@ def lines(row: dict[str, Any]) -> Iterator[str]:
     head = f"{row['case']:42s} {row['devices']:d} devices"
     time = "" if row["seconds"] is None else f"   {duration(row['seconds'])}"
     yield f"{head}  {_show(row['traffic'])}{time}"
-    yield from (f"{'':42s} {text}" for text in _show_loops(row["traffic"]["loops"], "a turn of its loop"))
+    yield from (
+        f"{'':42s} {text}"
+        for text in _show_loops(row["traffic"]["loops"], "a turn of its loop")
+    )
 
 
 def _show_loops(loops: Any, what: str) -> Iterator[str]:
@@ -223,7 +262,9 @@ def _show_loops(loops: Any, what: str) -> Iterator[str]:
 def _show(found: dict[str, Any]) -> str:
     if not found["calls"]:
         return "nothing"
-    return ", ".join(f"{c} {kind} {b:,d} bytes" for kind, (c, b) in found["calls"].items())
+    return ", ".join(
+        f"{c} {kind} {b:,d} bytes" for kind, (c, b) in found["calls"].items()
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -232,16 +273,34 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="forced host devices (1 2 4)")
-    parser.add_argument("--only", metavar="TEXT", default="", help="cases whose name holds it")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each step; 0: count alone (5)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there too")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4],
+        help="forced host devices (1 2 4)",
+    )
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help="cases whose name holds it"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="runs of each step; 0: count alone (5)"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="write the rows there too"
+    )
     arguments = parser.parse_args(argv)
     kept = []
     for name in cases():
         for devices in arguments.devices if arguments.only in name else ():
             flags = f"{FORCED}{devices}{'' if arguments.repeats else QUICK}"
-            row = apart("bench.studies.traffic:measure", name, arguments.repeats, start=180.0, env={"XLA_FLAGS": flags})
+            row = apart(
+                "bench.studies.traffic:measure",
+                name,
+                arguments.repeats,
+                start=180.0,
+                env={"XLA_FLAGS": flags},
+            )
             kept.append(row or {"case": name, "devices": devices, "traffic": None})
             print("\n".join(lines(row)) if row else f"{name}: over 300 s", flush=True)
             if arguments.json:

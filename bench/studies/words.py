@@ -1,4 +1,5 @@
-"""Reading handwritten words: ours against a chain CRF of CRFsuite, on the same folds of the same words.
+"""Reading handwritten words: ours against a chain CRF of CRFsuite, on the same folds of the same
+words.
 
     python -m bench --only words            python -m bench.studies.words --direction nine --folds 2
 
@@ -6,9 +7,10 @@
     chain      linear score and pairs, within a point of CRFsuite or better, and clearly better than letters
     crfsuite   python-crfsuite: pixels and transitions as features, L-BFGS, squared l2 norm times c2
 
-Ours is averaged SGD on the structural hinge. All choose their settings on a fifth of the training words of the first
-fold (ours a step, a ridge and the passes; CRFsuite c2), then train on all of them; wrong letters in the test words, in
-per cent, by fold. Real words where PROXLIN_DATA has them. Seconds are those of training, one thread each.
+Ours is averaged SGD on the structural hinge. All choose their settings on a fifth of the training
+words of the first fold (ours a step, a ridge and the passes; CRFsuite c2), then train on all of
+them; wrong letters in the test words, in per cent, by fold. Real words where PROXLIN_DATA has them.
+Seconds are those of training, one thread each.
 """
 
 import argparse
@@ -36,7 +38,10 @@ METHOD = "sgd-averaged"
 def features(words: Words) -> tuple[list, list]:
     """The pixels that are set, and a constant; labels as text."""
     pairs = list(zip(words.pixels, words.labels, words.lengths, strict=True))
-    x = [[["1", *map(str, np.flatnonzero(image))] for image in pixels[:length]] for pixels, _, length in pairs]
+    x = [
+        [["1", *map(str, np.flatnonzero(image))] for image in pixels[:length]]
+        for pixels, _, length in pairs
+    ]
     return x, [[str(label) for label in labels[:length]] for _, labels, length in pairs]
 
 
@@ -57,7 +62,11 @@ def crf(words: Words, test: Words, penalty: float) -> tuple[float, float]:
         trainer.train(path)
         seconds = time.perf_counter() - start
         tagger.open(path)
-        wrong = sum(a != b for x, y in zip(*features(test), strict=True) for a, b in zip(tagger.tag(x), y, strict=True))
+        wrong = sum(
+            a != b
+            for x, y in zip(*features(test), strict=True)
+            for a, b in zip(tagger.tag(x), y, strict=True)
+        )
         tagger.close()
     return wrong / int(test.lengths.sum()), seconds
 
@@ -75,7 +84,9 @@ def crf_errors(asked: Sequence[dict]) -> list[tuple[float, float]]:
 def our_errors(asked: Sequence[dict], settings: int) -> list[tuple[float, float]]:
     from proxlin.experiments.words_task import GRIDS, refit, train
 
-    evaluate = lambda trials: [train({**asked[0], **trial.setting})["validation_loss"] for trial in trials]
+    evaluate = lambda trials: [
+        train({**asked[0], **trial.setting})["validation_loss"] for trial in trials
+    ]
     (best,) = tune_grids([Grid(GRIDS[METHOD], settings)], evaluate, min, seeds=[1])
     setting = best.setting
     found, stops = [], []
@@ -88,13 +99,22 @@ def our_errors(asked: Sequence[dict], settings: int) -> list[tuple[float, float]
 
 
 def asked_of(direction: str, model: str, folds: int, content: str) -> list[dict]:
-    base: dict[str, Any] = {"content": content, "direction": direction, "method": METHOD, "words": 0, "test": 0}
+    base: dict[str, Any] = {
+        "content": content,
+        "direction": direction,
+        "method": METHOD,
+        "words": 0,
+        "test": 0,
+    }
     base |= {"width": 128, "top": 10, "passes": PASSES[direction], "model": model}
     return [{**base, "seed": fold} for fold in range(folds)]
 
 
 def compare(direction: str, folds: int, settings: int, content: str) -> list[dict]:
-    found = {model: our_errors(asked_of(direction, model, folds, content), settings) for model in MODELS}
+    found = {
+        model: our_errors(asked_of(direction, model, folds, content), settings)
+        for model in MODELS
+    }
     if find_spec("pycrfsuite") is None:
         print("  pycrfsuite: not installed, no row", flush=True)
     else:
@@ -102,14 +122,21 @@ def compare(direction: str, folds: int, settings: int, content: str) -> list[dic
     rows = []
     for name, each in found.items():
         errors = 100 * np.array([error for error, _ in each])
-        row = {"direction": direction, "who": name, "errors": errors.tolist(), "mean": float(errors.mean())}
+        row = {
+            "direction": direction,
+            "who": name,
+            "errors": errors.tolist(),
+            "mean": float(errors.mean()),
+        }
         row |= {"seconds": float(np.median([seconds for _, seconds in each]))}
         print(
             f"  {name:9s} {row['mean']:6.2f} % wrong, by fold {np.round(errors, 2)}   {row['seconds']:.1f} s",
             flush=True,
         )
         rows.append(row)
-    return rows + targets(direction, {row["who"]: np.array(row["errors"]) for row in rows})
+    return rows + targets(
+        direction, {row["who"]: np.array(row["errors"]) for row in rows}
+    )
 
 
 MODELS = ("letters", "chain", "network")
@@ -128,17 +155,38 @@ def targets(direction: str, errors: dict[str, np.ndarray]) -> list[dict]:
         if two in errors:
             mean, low, high = t_interval(errors[one] - errors[two])
             kept = "kept" if mean < most else "MISSED"
-            spread = f"95 % over folds [{low:+.2f}, {high:+.2f}]" if len(errors[one]) > 1 else "one fold"
-            print(f"  {one} less {two}: {mean:+.2f} points (below {most:g}: {kept}), {spread}", flush=True)
-            rows.append({"direction": direction, "this": one, "less": two, "mean": mean, "kept": mean < most})
+            spread = (
+                f"95 % over folds [{low:+.2f}, {high:+.2f}]"
+                if len(errors[one]) > 1
+                else "one fold"
+            )
+            print(
+                f"  {one} less {two}: {mean:+.2f} points (below {most:g}: {kept}), {spread}",
+                flush=True,
+            )
+            rows.append(
+                {
+                    "direction": direction,
+                    "this": one,
+                    "less": two,
+                    "mean": mean,
+                    "kept": mean < most,
+                }
+            )
     return rows
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.studies.words", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="bench.studies.words",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--direction", choices=tuple(PASSES), help="train on one fold or on nine; both if not given")
+    parser.add_argument(
+        "--direction",
+        choices=tuple(PASSES),
+        help="train on one fold or on nine; both if not given",
+    )
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--settings", type=int, default=6, help="that ours may try")
     parser.add_argument("--json", metavar="FILE")
@@ -147,8 +195,12 @@ def main(argv: list[str] | None = None) -> int:
     origin, rows = words_origin(), []
     for direction in PASSES:
         if arguments.direction in (None, direction):
-            print(f"{origin.label}: train on {direction}, test on the others", flush=True)
-            found = compare(direction, arguments.folds, arguments.settings, origin.content)
+            print(
+                f"{origin.label}: train on {direction}, test on the others", flush=True
+            )
+            found = compare(
+                direction, arguments.folds, arguments.settings, origin.content
+            )
             rows += [{"data": origin.label, **row} for row in found]
     if arguments.json:
         write_file(arguments.json, json.dumps(rows, indent=1).encode())

@@ -1,4 +1,5 @@
-"""Stochastic nonlinear equations: four losses of the margin, Huber outside; NumPy, SciPy and JAX by hand as peers.
+"""Stochastic nonlinear equations: four losses of the margin, Huber outside; NumPy, SciPy and JAX by
+hand as peers.
 
     steps       gauss_newton on 49,990 x 22, batches 512 (value) and 256 (Jacobian), 100 epochs of 65 steps    < 1.5 s
                 with one XLA thread (NPROC=1, as in a sweep): a step is too short to hand parts of it to another
@@ -28,7 +29,17 @@ import numpy as np
 from scipy import optimize
 
 import proxlin as px
-from bench.harness import CAP, OURS, Row, apart, count, judged, race, run_as_command, seconds
+from bench.harness import (
+    CAP,
+    OURS,
+    Row,
+    apart,
+    count,
+    judged,
+    race,
+    run_as_command,
+    seconds,
+)
 from proxlin.data.classification import load
 from proxlin.data.equations import equations
 
@@ -37,20 +48,32 @@ E = np.e
 GOAL = 1e-6
 
 
-# ---------------------------------------------------------------------------------------------------- the NumPy twin
+# ----------------------------------------------------------------------------------- the NumPy twin
 
 
 def printed_losses(m: np.ndarray) -> np.ndarray:
     """Means of the four losses, vectorised and stable."""
     lorenz = np.where(m <= 1, np.log1p((m - 1) ** 2), 0.0)
     logistic = np.logaddexp(0, -m) - np.logaddexp(0, -m - 1)
-    return np.array([x.mean() for x in (1 - np.tanh(m), (1 - 1 / (1 + np.exp(-m))) ** 2, logistic, lorenz)])
+    return np.array(
+        [
+            x.mean()
+            for x in (1 - np.tanh(m), (1 - 1 / (1 + np.exp(-m))) ** 2, logistic, lorenz)
+        ]
+    )
 
 
 def printed_slopes(m: np.ndarray) -> np.ndarray:
     s = 1 / (1 + np.exp(-m))
     lorenz = np.where(m <= 1, 2 * (m - 1) / (1 + (m - 1) ** 2), 0.0)
-    return np.stack([np.tanh(m) ** 2 - 1, -2 * s * (1 - s) ** 2, 1 / (1 + np.exp(m + 1)) - (1 - s), lorenz])
+    return np.stack(
+        [
+            np.tanh(m) ** 2 - 1,
+            -2 * s * (1 - s) ** 2,
+            1 / (1 + np.exp(m + 1)) - (1 - s),
+            lorenz,
+        ]
+    )
 
 
 def losses(m: np.ndarray) -> np.ndarray:
@@ -89,7 +112,9 @@ def exact(J: np.ndarray, u: np.ndarray, kappa: float, delta: float = 1.0) -> np.
         free = side == 0
         v = delta * side
         if free.any():
-            v[free] = np.linalg.solve(H[np.ix_(free, free)], u[free] - H[np.ix_(free, ~free)] @ v[~free])
+            v[free] = np.linalg.solve(
+                H[np.ix_(free, free)], u[free] - H[np.ix_(free, ~free)] @ v[~free]
+            )
         out = free & (np.abs(v) > delta * (1 + 1e-12))
         back = ~free & (side * (u - H @ v) < -1e-14)
         if not (out.any() or back.any()):
@@ -114,11 +139,17 @@ def apg(J: np.ndarray, u: np.ndarray, kappa: float, delta: float = 1.0) -> np.nd
     return v @ J / -kappa
 
 
-def twin(yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool = False) -> np.ndarray:
-    """The rows come with their labels multiplied in, the indices are drawn at once: what a careful user does."""
+def twin(
+    yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool = False
+) -> np.ndarray:
+    """The rows come with their labels multiplied in, the indices are drawn at once: what a careful
+    user does.
+    """
     rng = np.random.default_rng(0)
     value, slope, rows_of = (
-        (losses, slopes, partial(yx.take, axis=0)) if tuned else (printed_losses, printed_slopes, yx.__getitem__)
+        (losses, slopes, partial(yx.take, axis=0))
+        if tuned
+        else (printed_losses, printed_slopes, yx.__getitem__)
     )
     drawn = rng.integers(0, len(yx), (steps, VALUE + JACOBIAN))
     for indices in drawn:
@@ -129,12 +160,18 @@ def twin(yx: np.ndarray, w: np.ndarray, steps: int, solve: Callable, tuned: bool
     return w
 
 
-# ------------------------------------------------------------------------------------------------ stochastic steps
+# --------------------------------------------------------------------------------- stochastic steps
 
 
 def stochastic(repeats: int, alone: bool) -> list[Row]:
     """In a process of its own: XLA reads the number of threads once."""
-    return apart("bench.suite.equations:steps_in_one_thread", repeats, alone, cap=400, env={"NPROC": "1"})
+    return apart(
+        "bench.suite.equations:steps_in_one_thread",
+        repeats,
+        alone,
+        cap=400,
+        env={"NPROC": "1"},
+    )
 
 
 def steps_in_one_thread(repeats: int, alone: bool) -> list[Row]:
@@ -163,7 +200,7 @@ def steps_in_one_thread(repeats: int, alone: bool) -> list[Row]:
     return judged(rows, {"twin": 4.0})
 
 
-# --------------------------------------------------------------------------------------------- the whole full batch
+# ----------------------------------------------------------------------------- the whole full batch
 
 
 def least(repeats: int, alone: bool) -> Iterator[Row]:
@@ -181,19 +218,28 @@ def least(repeats: int, alone: bool) -> Iterator[Row]:
 
     bfgs = partial(optimize.minimize, objective, w, jac=True, method="L-BFGS-B")
     squares = partial(
-        optimize.least_squares, lambda w: losses(yx @ w), w, lambda w: slopes(yx @ w) @ yx / len(yx), loss="huber"
+        optimize.least_squares,
+        lambda w: losses(yx @ w),
+        w,
+        lambda w: slopes(yx @ w) @ yx / len(yx),
+        loss="huber",
     )
     never = {"ftol": 0.0, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000}
     goal = float(bfgs(options=never).fun) + GOAL
 
-    def until(solve: Callable[..., Any], value: str, **options: Any) -> Callable[[], float | None]:
+    def until(
+        solve: Callable[..., Any], value: str, **options: Any
+    ) -> Callable[[], float | None]:
         """Seconds until the value that the method itself reports is at the goal; inf past the cap."""
 
         def run() -> float | None:
             start = time.perf_counter()
 
             def watch(intermediate_result: Any) -> None:
-                if intermediate_result[value] <= goal or time.perf_counter() - start > CAP:
+                if (
+                    intermediate_result[value] <= goal
+                    or time.perf_counter() - start > CAP
+                ):
                     raise StopIteration
 
             found = solve(callback=watch, **options)[value]
@@ -210,27 +256,45 @@ def least(repeats: int, alone: bool) -> Iterator[Row]:
 
     peers = {
         "scipy L-BFGS-B": until(bfgs, "fun", options=never),
-        "scipy least_squares": until(squares, "cost", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5_000),
+        "scipy least_squares": until(
+            squares, "cost", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5_000
+        ),
     }
     if alone:
         peers = {}
-    for name, solver, rounds in (("lbfgs", px.lbfgs(), repeats), ("prox_linear", px.prox_linear(), min(repeats, 2))):
+    for name, solver, rounds in (
+        ("lbfgs", px.lbfgs(), repeats),
+        ("prox_linear", px.prox_linear(), min(repeats, 2)),
+    ):
         first = seconds(partial(ours, solver, solver.epoch(problem)))
-        yield from race(f"{name} to F <= {goal:.6f}, {data.source}", partial(ours, solver), peers, rounds, first)
+        yield from race(
+            f"{name} to F <= {goal:.6f}, {data.source}",
+            partial(ours, solver),
+            peers,
+            rounds,
+            first,
+        )
 
 
-# ------------------------------------------------------------------------------------------------- full-batch steps
+# --------------------------------------------------------------------------------- full-batch steps
 
 
 def by_hand(w: jax.Array, yx: jax.Array) -> jax.Array:
-    """One product, four losses and derivatives, one product back, and the four dual variables (all free here)."""
+    """One product, four losses and derivatives, one product back, and the four dual variables (all
+    free here).
+    """
     m = yx @ w
     q = jnp.exp(-jnp.abs(m))
     p = jnp.where(m > 0, q, 1.0)
     square = q * q
     below = jnp.minimum(m - 1, 0.0)
     fraction = (1 - 1 / E) * p / jnp.where(m > 0, 1 + q / E, q + 1 / E)
-    values = (2 * p * p / (1 + square), (p / (1 + q)) ** 2, jnp.log1p(fraction), jnp.log1p(below * below))
+    values = (
+        2 * p * p / (1 + square),
+        (p / (1 + q)) ** 2,
+        jnp.log1p(fraction),
+        jnp.log1p(below * below),
+    )
     u = jnp.stack([jnp.mean(x) for x in values])
     derivatives = (
         -4 * square / (1 + square) ** 2,
@@ -246,22 +310,36 @@ def by_hand(w: jax.Array, yx: jax.Array) -> jax.Array:
 def full_batch(repeats: int, alone: bool) -> list[Row]:
     data = load("covtype", say=print)
     problem = equations(data.x, data.y)
-    w = px.minimize(problem, jnp.ones(data.x.shape[1]), px.prox_linear(KAPPA), steps=5).w  # all bounds are free there
+    # all bounds are free there
+    w = px.minimize(
+        problem, jnp.ones(data.x.shape[1]), px.prox_linear(KAPPA), steps=5
+    ).w
     yx = problem.data
     total, step = jax.jit(jnp.sum), jax.jit(by_hand)
     solver = px.prox_linear(KAPPA)
     ours = lambda: px.minimize(problem, w, solver, steps=1)
     first = seconds(lambda: ours().w)
     total(yx)
-    print(f"the step by hand and ours differ by {float(jnp.max(jnp.abs(ours().w - step(w, yx)))):.1e}")
-    peers = {"JAX by hand": lambda: seconds(lambda: step(w, yx)), "a plain sum": lambda: seconds(lambda: total(yx))}
+    print(
+        f"the step by hand and ours differ by {float(jnp.max(jnp.abs(ours().w - step(w, yx)))):.1e}"
+    )
+    peers = {
+        "JAX by hand": lambda: seconds(lambda: step(w, yx)),
+        "a plain sum": lambda: seconds(lambda: total(yx)),
+    }
     if alone:
         peers = {}
-    rows = race(f"prox_linear, one step, {data.source}", lambda: ours().history["seconds"][-1], peers, repeats, first)
+    rows = race(
+        f"prox_linear, one step, {data.source}",
+        lambda: ours().history["seconds"][-1],
+        peers,
+        repeats,
+        first,
+    )
     return judged(rows, {"JAX by hand": 1 / 1.3, "a plain sum": 1 / 10})
 
 
-# ---------------------------------------------------------------------------------------------------------- memory
+# ------------------------------------------------------------------------------------------- memory
 
 TRAIN = """
 import jax, numpy as np, re
@@ -281,15 +359,36 @@ print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) /
 
 
 def memory(repeats: int, alone: bool) -> list[Row]:
-    load("covtype", say=lambda text: None)  # parsed and in the cache: the run measured reads that
-    found = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, env=os.environ)
+    # parsed and in the cache: the run measured reads that
+    load("covtype", say=lambda text: None)
+    found = subprocess.run(
+        [sys.executable, "-c", TRAIN],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
+    )
     peak, limit = float(found.stdout), 1.5
-    return [count("training 581,012 x 54", "limit", peak, limit, "kept" if peak < limit else "MISSED", "GiB")]
+    return [
+        count(
+            "training 581,012 x 54",
+            "limit",
+            peak,
+            limit,
+            "kept" if peak < limit else "MISSED",
+            "GiB",
+        )
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------ rows
+# --------------------------------------------------------------------------------------------- rows
 
-PARTS = {"stochastic": stochastic, "least": least, "full_batch": full_batch, "memory": memory}
+PARTS = {
+    "stochastic": stochastic,
+    "least": least,
+    "full_batch": full_batch,
+    "memory": memory,
+}
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -300,7 +399,9 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_as_command("equations", __doc__, rows, argv, ours=OURS, only={"choices": tuple(PARTS)})
+    return run_as_command(
+        "equations", __doc__, rows, argv, ours=OURS, only={"choices": tuple(PARTS)}
+    )
 
 
 if __name__ == "__main__":

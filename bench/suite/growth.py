@@ -1,4 +1,5 @@
-"""How time and memory grow: the exponents of ours and of the best peer, and who is ahead at the largest size.
+"""How time and memory grow: the exponents of ours and of the best peer, and who is ahead at the
+largest size.
 
     seconds or MiB ~ size^a,        a by least squares on the logarithms, with its standard error
 
@@ -9,8 +10,9 @@ paths        the K best paths as K and the side of the map grow: the same recurs
 sweep        SGD with a grid of step sizes, four in a vmap, as the grid grows: the scan by hand, in turn
 memory       of one Gauss-Newton step as n grows, matrix-free (pli): scipy's least_squares, dense Jacobian (Linux)
 
-The best peer is the one with the least seconds (or MiB) at the largest size. Sizes are those of the notes. Small sizes
-have fixed costs in them, so an exponent below that of the operation count is no wonder.
+The best peer is the one with the least seconds (or MiB) at the largest size. Sizes are those of the
+notes. Small sizes have fixed costs in them, so an exponent below that of the operation count is no
+wonder.
 """
 
 import argparse
@@ -27,7 +29,8 @@ import numpy as np
 from bench import harness
 from bench.harness import Row, Run
 
-Build = Callable[[int], tuple[Run, Mapping[str, Run | None]]]  # a size -> a run of ours and one of each peer
+# a size -> a run of ours and one of each peer
+Build = Callable[[int], tuple[Run, Mapping[str, Run | None]]]
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> tuple[float, float]:
@@ -44,7 +47,9 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> tuple[float, flo
     return slope, float(np.sqrt(left @ left / max(len(x) - 2, 1) / (x @ x)))
 
 
-def growth(case: str, sizes: Sequence[int], build: Build, repeats: int) -> Iterator[Row]:
+def growth(
+    case: str, sizes: Sequence[int], build: Build, repeats: int
+) -> Iterator[Row]:
     """The race at the largest size, and a row with the exponents of ours and of the best peer."""
     mine: list[float] = []
     theirs: dict[str, list[float]] = {}
@@ -69,7 +74,12 @@ def warm(runs: Sequence[Run]) -> float:
     return first
 
 
-def compared(case: str, sizes: Sequence[int], mine: Sequence[float], theirs: Mapping[str, Sequence[float]]):
+def compared(
+    case: str,
+    sizes: Sequence[int],
+    mine: Sequence[float],
+    theirs: Mapping[str, Sequence[float]],
+):
     """The row of the exponents; only a peer that has a figure for every size can be the best."""
     whole = {peer: costs for peer, costs in theirs.items() if len(costs) == len(sizes)}
     if not whole:
@@ -77,10 +87,12 @@ def compared(case: str, sizes: Sequence[int], mine: Sequence[float], theirs: Map
     peer = min(whole, key=lambda peer: whole[peer][-1])
     (a, da), (b, db) = exponent(sizes, mine), exponent(sizes, whole[peer])
     note = f"+- {da:.2f}, theirs +- {db:.2f}; sizes {', '.join(map(str, sizes))}"
-    yield harness.count(f"{case}, exponent", peer, round(a, 2), round(b, 2), note, unit="exponent")
+    yield harness.count(
+        f"{case}, exponent", peer, round(a, 2), round(b, 2), note, unit="exponent"
+    )
 
 
-# ------------------------------------------------------------------------------------------- the subproblem
+# ----------------------------------------------------------------------------------- the subproblem
 
 
 def subproblem(n: int, k: int, d: int) -> tuple[Run, Mapping[str, Run | None]]:
@@ -95,22 +107,42 @@ def subproblem(n: int, k: int, d: int) -> tuple[Run, Mapping[str, Run | None]]:
     def peer(solve: Callable[[], np.ndarray]) -> float | None:
         found: list[np.ndarray] = []
         spent = harness.seconds(lambda: found.append(solve()))
-        return spent if table.objective(A, b, 1e-3, found[0]) <= value + table.AGREE else None
+        return (
+            spent
+            if table.objective(A, b, 1e-3, found[0]) <= value + table.AGREE
+            else None
+        )
 
     builders = {"clarabel": table.by_clarabel, "scs": table.by_scs}
     peers: dict[str, Run | None] = {
-        name: partial(peer, build(A, b, 1e-3)) if harness.installed(name) else None for name, build in builders.items()
+        name: partial(peer, build(A, b, 1e-3)) if harness.installed(name) else None
+        for name, build in builders.items()
     }
     return lambda: ours.run()[0], peers
 
 
 def subproblems(repeats: int) -> Iterator[Row]:
-    yield from growth("subproblem, k 10, d 1000, n", (16, 32, 64, 128), lambda n: subproblem(n, 10, 1000), repeats)
-    yield from growth("subproblem, n 32, d 1000, k", (4, 8, 16, 32), lambda k: subproblem(32, k, 1000), repeats)
-    yield from growth("subproblem, n 32, k 10, d", (250, 1000, 4000), lambda d: subproblem(32, 10, d), repeats)
+    yield from growth(
+        "subproblem, k 10, d 1000, n",
+        (16, 32, 64, 128),
+        lambda n: subproblem(n, 10, 1000),
+        repeats,
+    )
+    yield from growth(
+        "subproblem, n 32, d 1000, k",
+        (4, 8, 16, 32),
+        lambda k: subproblem(32, k, 1000),
+        repeats,
+    )
+    yield from growth(
+        "subproblem, n 32, k 10, d",
+        (250, 1000, 4000),
+        lambda d: subproblem(32, 10, d),
+        repeats,
+    )
 
 
-# -------------------------------------------------------------------------------------------- steps and passes
+# --------------------------------------------------------------------------------- steps and passes
 
 
 def network(width: int, n: int) -> tuple[Any, ...]:
@@ -124,7 +156,12 @@ def network(width: int, n: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(0)
     x, y = (jnp.asarray(rng.normal(size=(n, size)), jnp.float32) for size in (128, 10))
     predict = MLP((128, width, 10), bias=False)
-    return predict.init(jax.random.key(0), jnp.float32), x, y, px.MeanOfLosses(px.residual(predict), px.L2(), (x, y))
+    return (
+        predict.init(jax.random.key(0), jnp.float32),
+        x,
+        y,
+        px.MeanOfLosses(px.residual(predict), px.L2(), (x, y)),
+    )
 
 
 def each(work: Callable[[], Any], count: int) -> Run:
@@ -140,8 +177,13 @@ def sgd_step(width: int) -> tuple[Run, Mapping[str, Run | None]]:
     from bench.suite.steps import HAND, STEP, N, by_hand
 
     w, x, y, problem = network(width, N)
-    hand, order = jax.jit(by_hand), jnp.asarray(np.random.default_rng(1).integers(0, N, N), jnp.int32)
-    ours = lambda: px.minimize(problem, w, px.sgd(STEP), passes=2).history["seconds"][-1] / (2 * N)
+    hand, order = (
+        jax.jit(by_hand),
+        jnp.asarray(np.random.default_rng(1).integers(0, N, N), jnp.int32),
+    )
+    ours = lambda: (
+        px.minimize(problem, w, px.sgd(STEP), passes=2).history["seconds"][-1] / (2 * N)
+    )
     return ours, {HAND: each(lambda: hand(w, x, y, order), N)}
 
 
@@ -152,9 +194,15 @@ def pli_step(width: int) -> tuple[Run, Mapping[str, Run | None]]:
     from bench.suite.steps import HAND, N, pli, pli_by_hand
 
     w, x, y, problem = network(width, N)
-    ours, hand, order = jax.jit(pli), jax.jit(pli_by_hand), jnp.asarray(np.random.default_rng(1).integers(0, N, N))
+    ours, hand, order = (
+        jax.jit(pli),
+        jax.jit(pli_by_hand),
+        jnp.asarray(np.random.default_rng(1).integers(0, N, N)),
+    )
     order = order.astype(jnp.int32)
-    return each(lambda: ours(w, problem, order), N), {HAND: each(lambda: hand(w, x, y, order), N)}
+    return each(lambda: ours(w, problem, order), N), {
+        HAND: each(lambda: hand(w, x, y, order), N)
+    }
 
 
 def full_pass(n: int) -> tuple[Run, Mapping[str, Run | None]]:
@@ -172,7 +220,9 @@ def full_pass(n: int) -> tuple[Run, Mapping[str, Run | None]]:
 
 
 def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
-    """An epoch of SGD for each step size of a grid: a solver is a tree of numbers, so settings vmap, four at a time."""
+    """An epoch of SGD for each step size of a grid: a solver is a tree of numbers, so settings
+    vmap, four at a time.
+    """
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -190,9 +240,17 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
         def run(step):
             solver = px.sgd(step)
             state = solver.init(problem, w)
-            return advance(problem, solver, state, jax.random.key(0), jnp.int32(0), Limits(jnp.int32(N)))[0].w
+            return advance(
+                problem,
+                solver,
+                state,
+                jax.random.key(0),
+                jnp.int32(0),
+                Limits(jnp.int32(N)),
+            )[0].w
 
-        return jax.lax.map(run, grid, batch_size=4)  # all 64 at once were slower than one by one
+        # all 64 at once were slower than one by one
+        return jax.lax.map(run, grid, batch_size=4)
 
     @jax.jit
     def hand(w, x, y, step):
@@ -201,21 +259,27 @@ def sweep(cells: int) -> tuple[Run, Mapping[str, Run | None]]:
         return jax.lax.scan(body, w, order)[0]
 
     in_turn = lambda: [hand(w, x, y, step) for step in grid]
-    return each(lambda: ours(problem, w, grid), 1), {"JAX by hand, in turn": each(in_turn, 1)}
+    return each(lambda: ours(problem, w, grid), 1), {
+        "JAX by hand, in turn": each(in_turn, 1)
+    }
 
 
 def steps(repeats: int) -> Iterator[Row]:
     widths = (64, 128, 256, 512, 1024)
     yield from growth("SGD step, width", widths, sgd_step, repeats)
     yield from growth("PLI inner step, width", widths, pli_step, repeats)
-    yield from growth("F and subgradient, width 256, n", (500, 2000, 8000, 32000), full_pass, repeats)
+    yield from growth(
+        "F and subgradient, width 256, n", (500, 2000, 8000, 32000), full_pass, repeats
+    )
     yield from growth("SGD epochs, step sizes", (1, 4, 16, 64), sweep, repeats)
 
 
-# ------------------------------------------------------------------------------------------------------ paths
+# -------------------------------------------------------------------------------------------- paths
 
 
-def paths(side: int, count: int, peer: str = "numba loop") -> tuple[Run, Mapping[str, Run | None]]:
+def paths(
+    side: int, count: int, peer: str = "numba loop"
+) -> tuple[Run, Mapping[str, Run | None]]:
     """Seconds for one map of 64, for networkx of 1."""
     import jax
     import jax.numpy as jnp
@@ -227,26 +291,42 @@ def paths(side: int, count: int, peer: str = "numba loop") -> tuple[Run, Mapping
     a = np.random.default_rng(side).normal(size=(oracles.BATCH, oracle.size()))
     on_device, top = jnp.asarray(a), jax.jit(jax.vmap(lambda a: oracle.top(a, count)))
     if not np.allclose(top(on_device)[0], oracles.top_grids(a, side, side, count)[0]):
-        raise AssertionError(f"{side} x {side}, {count} paths: ours and the numba loop disagree")
+        raise AssertionError(
+            f"{side} x {side}, {count} paths: ours and the numba loop disagree"
+        )
     if peer == "numba loop":
         theirs = each(lambda: oracles.top_grids(a, side, side, count), oracles.BATCH)
     else:
-        theirs = each(oracles.networkx_paths(a[:1], side)[0], 1) if harness.installed(peer) else None
+        theirs = (
+            each(oracles.networkx_paths(a[:1], side)[0], 1)
+            if harness.installed(peer)
+            else None
+        )
     return each(lambda: top(on_device), oracles.BATCH), {peer: theirs}
 
 
 def oracles(repeats: int) -> Iterator[Row]:
     case = "10 best paths, side of the map"
     yield from growth(case, (6, 12, 24, 48), lambda side: paths(side, 10), 3 * repeats)
-    yield from growth(case, (6, 12, 24), lambda side: paths(side, 10, "networkx"), repeats)  # 48: minutes
-    yield from growth("best paths on 12 x 12, K", (2, 4, 8, 16, 32), lambda count: paths(12, count), 3 * repeats)
+    # 48: minutes
+    yield from growth(
+        case, (6, 12, 24), lambda side: paths(side, 10, "networkx"), repeats
+    )
+    yield from growth(
+        "best paths on 12 x 12, K",
+        (2, 4, 8, 16, 32),
+        lambda count: paths(12, count),
+        3 * repeats,
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- memory
+# ------------------------------------------------------------------------------------------- memory
 
 
 def peak(kind: str, n: int) -> float:
-    """MiB that one step needs beyond the imports, in a process of its own, compiled before; MLP 64-64-10, float64."""
+    """MiB that one step needs beyond the imports, in a process of its own, compiled before; MLP
+    64-64-10, float64.
+    """
     import jax
     import jax.numpy as jnp
     from jax.flatten_util import ravel_pytree
@@ -264,10 +344,14 @@ def peak(kind: str, n: int) -> float:
     flat, unravel = ravel_pytree(w)
     row = lambda w, x, y: predict(unravel(w), x) - y
     u = jax.jit(lambda w: jax.vmap(row, (None, 0, 0))(w, x, y).ravel())
-    J: Any = jax.jit(lambda w: jax.vmap(jax.jacrev(row), (None, 0, 0))(w, x, y).reshape(-1, w.size))
+    J: Any = jax.jit(
+        lambda w: jax.vmap(jax.jacrev(row), (None, 0, 0))(w, x, y).reshape(-1, w.size)
+    )
     runs = {
         "pli": lambda: px.minimize(problem, w, px.pli(0.1), steps=1),
-        "scipy": lambda: least_squares(u, np.asarray(flat), J, loss="soft_l1", tr_solver="lsmr", max_nfev=2),
+        "scipy": lambda: least_squares(
+            u, np.asarray(flat), J, loss="soft_l1", tr_solver="lsmr", max_nfev=2
+        ),
     }
     runs[kind]()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
@@ -283,13 +367,23 @@ def resident(name: str) -> float:
 
 def memory(_: int) -> Iterator[Row]:
     sizes, peer = (250, 500, 1000, 2000), "scipy least_squares"
-    found = {kind: [harness.apart("bench.suite.growth:peak", kind, n) for n in sizes] for kind in ("pli", "scipy")}
+    found = {
+        kind: [harness.apart("bench.suite.growth:peak", kind, n) for n in sizes]
+        for kind in ("pli", "scipy")
+    }
     case = "memory of a Gauss-Newton step, d 4810, n"
     if any(value is None for each in found.values() for value in each):
         yield harness.missing(case, peer) | {"note": "a process took too long"}
         return
     note = f"{found['scipy'][-1] / found['pli'][-1]:.1f} times ours"
-    yield harness.count(f"{case} = {sizes[-1]}", peer, round(found["pli"][-1]), round(found["scipy"][-1]), note, "MiB")
+    yield harness.count(
+        f"{case} = {sizes[-1]}",
+        peer,
+        round(found["pli"][-1]),
+        round(found["scipy"][-1]),
+        note,
+        "MiB",
+    )
     yield from compared(case, sizes, found["pli"], {peer: found["scipy"]})
 
 
@@ -305,7 +399,14 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = {"parts": {"nargs": "+", "choices": list(PARTS), "default": list(PARTS), "help": "which of them"}}
+    options = {
+        "parts": {
+            "nargs": "+",
+            "choices": list(PARTS),
+            "default": list(PARTS),
+            "help": "which of them",
+        }
+    }
     return harness.run_as_command("growth", __doc__, rows, argv, repeats=3, **options)
 
 

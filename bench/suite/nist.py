@@ -5,10 +5,10 @@
     l1, huber  the same models with L1 and with Huber (delta 1.345 certified standard deviations): who ends lower,
                against DNLP + IPOPT of cvxpy
 
-The files are those of tests/bench/nist. At most 2000 evaluations and 5 s for a fit; tolerances at round-off (1e-15;
-optimistix rtol 1e-10; ours has none). Digits are the log relative error of the worst parameter; parameters with the
-same curve are the same. The time of a fit is that of the whole call, compiled before; ratios are medians and
-quartiles over the fits that both solved.
+The files are those of tests/bench/nist. At most 2000 evaluations and 5 s for a fit; tolerances at
+round-off (1e-15; optimistix rtol 1e-10; ours has none). Digits are the log relative error of the
+worst parameter; parameters with the same curve are the same. The time of a fit is that of the whole
+call, compiled before; ratios are medians and quartiles over the fits that both solved.
 """
 
 import argparse
@@ -37,7 +37,8 @@ from bench.suite.nist_problems import MODELS, Regression, digits, read_all
 DIGITS = 6.0
 ENOUGH = 0.5  # seconds: a fit is repeated until then, or as often as was asked
 SAME = 1e-6  # relative difference of two values of F that is none
-HUBER = 1.345  # delta in standard deviations: 95 % efficient for normal errors (Huber 1981, p. 87)
+# delta in standard deviations: 95 % efficient for normal errors (Huber 1981, p. 87)
+HUBER = 1.345
 PEERS: dict[str, tuple[str, Callable[[Regression], Solve]]] = {
     "scipy lm": ("scipy", lambda r: scipy_fit(r, "lm")),
     "scipy trf": ("scipy", lambda r: scipy_fit(r, "trf")),
@@ -54,12 +55,14 @@ def timed(solve: Solve, start: np.ndarray) -> tuple[Fit, float]:
     return found, time.perf_counter() - began
 
 
-# --------------------------------------------------------------------------------------------------------- squares
+# ------------------------------------------------------------------------------------------ squares
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a solver did from one start: digits, evaluations (ours: steps), seconds, seconds to compile."""
+    """What a solver did from one start: digits, evaluations (ours: steps), seconds, seconds to
+    compile.
+    """
 
     case: str
     digits: float
@@ -73,8 +76,12 @@ class Record:
         return self.digits >= DIGITS
 
 
-def measured(r: Regression, solvers: dict[str, Solve], repeats: int) -> dict[str, list[Record]]:
-    """Both starts: the first call compiles and gives the digits; then rounds over all solvers give the seconds."""
+def measured(
+    r: Regression, solvers: dict[str, Solve], repeats: int
+) -> dict[str, list[Record]]:
+    """Both starts: the first call compiles and gives the digits; then rounds over all solvers give
+    the seconds.
+    """
     records: dict[str, list[Record]] = {name: [] for name in solvers}
     for which, start in enumerate(r.starts, 1):
         firsts = {name: timed(solve, start) for name, solve in solvers.items()}
@@ -84,18 +91,34 @@ def measured(r: Regression, solvers: dict[str, Solve], repeats: int) -> dict[str
                 if sum(times[name]) < ENOUGH:
                     times[name].append(timed(solve, start)[1])
         for name, (fit, first) in firsts.items():
-            reached, middle = digits(r.name, fit.b, r.certified), statistics.median(times[name])
+            reached, middle = (
+                digits(r.name, fit.b, r.certified),
+                statistics.median(times[name]),
+            )
             records[name].append(
-                Record(f"{r.name}/{which}", reached, fit.evaluations, fit.message, middle, max(0.0, first - middle))
+                Record(
+                    f"{r.name}/{which}",
+                    reached,
+                    fit.evaluations,
+                    fit.message,
+                    middle,
+                    max(0.0, first - middle),
+                )
             )
     return records
 
 
 def squares(regressions: list[Regression], repeats: int, alone: bool) -> Iterator[Row]:
-    peers = {} if alone else {name: make for name, (module, make) in PEERS.items() if installed(module)}
+    peers = (
+        {}
+        if alone
+        else {name: make for name, (module, make) in PEERS.items() if installed(module)}
+    )
     records: dict[str, list[Record]] = {}
     for r in regressions:
-        solvers = {"ours": proxlin_fit(r)} | {name: make(r) for name, make in peers.items()}
+        solvers = {"ours": proxlin_fit(r)} | {
+            name: make(r) for name, make in peers.items()
+        }
         for name, new in measured(r, solvers, repeats).items():
             records.setdefault(name, []).extend(new)
         if alone:
@@ -113,7 +136,9 @@ def squares(regressions: list[Regression], repeats: int, alone: bool) -> Iterato
         if name not in peers:
             yield missing("least squares", name)
             continue
-        yield count(case, name, solved(ours), solved(records[name]), mine + about(records[name]))
+        yield count(
+            case, name, solved(ours), solved(records[name]), mine + about(records[name])
+        )
         mine = ""
     for name in peers:
         yield from times_row(ours, records[name], name)
@@ -126,31 +151,52 @@ def solved(records: list[Record]) -> int:
 def about(records: list[Record]) -> str:
     failed = [record.case for record in records if not record.solved]
     middle = statistics.median(record.evaluations for record in records)
-    return f"median {middle:g} steps, {f'not {chr(32).join(failed)}' if failed else 'all'}"
+    return (
+        f"median {middle:g} steps, {f'not {chr(32).join(failed)}' if failed else 'all'}"
+    )
 
 
 def times_row(ours: list[Record], theirs: list[Record], name: str) -> Iterator[Row]:
     """The median seconds of a fit and, over the fits that both solved, the quartiles of the ratios."""
-    both = [(a.seconds, b.seconds) for a, b in zip(ours, theirs, strict=True) if a.solved and b.solved]
+    both = [
+        (a.seconds, b.seconds)
+        for a, b in zip(ours, theirs, strict=True)
+        if a.solved and b.solved
+    ]
     if len(both) > 1:
         compile = statistics.median(record.first for record in ours[::2])
         note = f"{len(both)} fits both solved"
-        yield ratio_row("least squares, a fit", name, *zip(*both, strict=True)) | {"compile": compile, "note": note}
+        yield ratio_row("least squares, a fit", name, *zip(*both, strict=True)) | {
+            "compile": compile,
+            "note": note,
+        }
 
 
-def ratio_row(case: str, peer: str, ours: tuple[float, ...], theirs: tuple[float, ...]) -> Row:
+def ratio_row(
+    case: str, peer: str, ours: tuple[float, ...], theirs: tuple[float, ...]
+) -> Row:
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    times = {"ours": statistics.median(ours), "theirs": statistics.median(theirs), "compile": None}
-    return {"case": case, "peer": peer} | times | {"ratio": middle, "low": low, "high": high, "note": ""}
+    times = {
+        "ours": statistics.median(ours),
+        "theirs": statistics.median(theirs),
+        "compile": None,
+    }
+    return (
+        {"case": case, "peer": peer}
+        | times
+        | {"ratio": middle, "low": low, "high": high, "note": ""}
+    )
 
 
-# --------------------------------------------------------------------------------------------------- l1 and Huber
+# ------------------------------------------------------------------------------------- l1 and Huber
 
 
 @dataclass(frozen=True)
 class Ends:
-    """F where ours and where IPOPT ended from one start, their seconds, and the difference of F that is round-off."""
+    """F where ours and where IPOPT ended from one start, their seconds, and the difference of F
+    that is round-off.
+    """
 
     name: str
     which: int
@@ -168,7 +214,11 @@ def robust(regressions: list[Regression], name: str, alone: bool) -> Iterator[Ro
     there = installed("cvxpy", "cyipopt") and not alone
     ends: list[Ends] = []
     for r in regressions:
-        delta = HUBER * (r.squares / (len(r.y) - len(r.certified))) ** 0.5 if name == "huber" else None
+        delta = (
+            HUBER * (r.squares / (len(r.y) - len(r.certified))) ** 0.5
+            if name == "huber"
+            else None
+        )
         ours = robust_fit(r, delta)
         for which, start in enumerate(r.starts, 1):
             if not ends:
@@ -181,7 +231,15 @@ def robust(regressions: list[Regression], name: str, alone: bool) -> Iterator[Ro
             peer, theirs = timed(ipopt_fit(r, delta), start) if there else (found, mine)
             other = objective(r, peer.b, delta)
             # the residuals of Lanczos1 are 1e-13, of data near 1
-            ends.append(Ends(r.name, which, (value, other), (mine, theirs), 1e-13 * float(np.mean(np.abs(r.y)))))
+            ends.append(
+                Ends(
+                    r.name,
+                    which,
+                    (value, other),
+                    (mine, theirs),
+                    1e-13 * float(np.mean(np.abs(r.y))),
+                )
+            )
     if there:
         yield from compared(case, name, ends)
     elif not alone:
@@ -189,27 +247,40 @@ def robust(regressions: list[Regression], name: str, alone: bool) -> Iterator[Ro
 
 
 def compared(case: str, name: str, ends: list[Ends]) -> Iterator[Row]:
-    higher = [[f"{e.name}/{e.which}" for e in ends if e.above(e.values[i], e.values[1 - i])] for i in (0, 1)]
+    higher = [
+        [f"{e.name}/{e.which}" for e in ends if e.above(e.values[i], e.values[1 - i])]
+        for i in (0, 1)
+    ]
     note = f"ours higher: {' '.join(higher[0]) or 'none'}; theirs higher: {' '.join(higher[1]) or 'none'}"
     yield count(case, IPOPT, *(len(ends) - len(x) for x in higher), note=note)
     least: dict[str, float] = {}
     for e in ends:
         least[e.name] = min(least.get(e.name, np.inf), *e.values)
-    ours, theirs = (sum(not e.above(e.values[i], least[e.name]) for e in ends) for i in (0, 1))
-    yield count(f"{name}, at the least value known, of {len(ends)}", IPOPT, ours, theirs)
+    ours, theirs = (
+        sum(not e.above(e.values[i], least[e.name]) for e in ends) for i in (0, 1)
+    )
+    yield count(
+        f"{name}, at the least value known, of {len(ends)}", IPOPT, ours, theirs
+    )
     note = "once each; ours padded to 250 samples and 9 parameters, theirs with the rewriting by cvxpy"
-    yield ratio_row(f"{name}, a fit", IPOPT, *zip(*(e.seconds for e in ends), strict=True)) | {"note": note}
+    yield ratio_row(
+        f"{name}, a fit", IPOPT, *zip(*(e.seconds for e in ends), strict=True)
+    ) | {"note": note}
 
 
 def objective(r: Regression, b: np.ndarray, delta: float | None) -> float:
     """The mean of |u_i| or of Huber's function of u_i; inf where it is not a number."""
     with np.errstate(all="ignore"):
         u = np.abs(r.model(np, b, r.x.T) - r.y)
-        value = np.mean(u if delta is None else np.where(u <= delta, u * u / 2, delta * (u - delta / 2)))
+        value = np.mean(
+            u
+            if delta is None
+            else np.where(u <= delta, u * u / 2, delta * (u - delta / 2))
+        )
     return float(value) if np.isfinite(value) else np.inf
 
 
-# ------------------------------------------------------------------------------------------------------ the command
+# -------------------------------------------------------------------------------------- the command
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -231,7 +302,12 @@ def main(argv: list[str] | None = None) -> int:
         repeats=3,
         ours={"action": "store_true", "help": "ours alone, with a line for each fit"},
         part={"choices": ("squares", "l1", "huber"), "help": "this part only"},
-        problems={"nargs": "+", "metavar": "NAME", "choices": list(MODELS), "help": "these problems only"},
+        problems={
+            "nargs": "+",
+            "metavar": "NAME",
+            "choices": list(MODELS),
+            "help": "these problems only",
+        },
     )
 
 

@@ -1,7 +1,9 @@
-"""The 27 nonlinear regressions of NIST's StRD: y = model(b; x) + e, with certified b and residual sum of squares.
+"""The 27 nonlinear regressions of NIST's StRD: y = model(b; x) + e, with certified b and residual
+sum of squares.
 
-A file holds two starting points, the certified values and the data. The models are written once, on `m`, a module of
-elementary functions (numpy, jax.numpy, or cvxpy with its own atoms). https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml
+A file holds two starting points, the certified values and the data. The models are written once, on
+`m`, a module of elementary functions (numpy, jax.numpy, or cvxpy with its own atoms).
+https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml
 """
 
 import itertools
@@ -18,7 +20,9 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Regression:
-    """x (n, p), y (n,), two starting points (d,), the certified b (d,) and the certified sum of squares."""
+    """x (n, p), y (n,), two starting points (d,), the certified b (d,) and the certified sum of
+    squares.
+    """
 
     name: str
     x: np.ndarray
@@ -36,20 +40,31 @@ FOLDER = Path(__file__).parents[2] / "tests" / "bench" / "nist"
 
 
 def read(path: Path) -> Regression:
-    """A .dat file: the lines `b1 = start1 start2 certified deviation`, the sum of squares, and what follows `Data:`."""
+    """A .dat file: the lines `b1 = start1 start2 certified deviation`, the sum of squares, and what
+    follows `Data:`.
+    """
     text = path.read_text(encoding="ascii")
     head, _, data = text.rpartition("Data:")
-    rows = re.findall(rf"^\s*b\d+ =\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})\s+{NUMBER}\s*$", head, re.M)
+    rows = re.findall(
+        rf"^\s*b\d+ =\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})\s+{NUMBER}\s*$", head, re.M
+    )
     squares = re.search(rf"Residual Sum of Squares:\s+({NUMBER})", head)
     size = re.search(r"Number of Observations:\s+(\d+)", head)
     if not rows or squares is None or size is None or path.stem not in MODELS:
         raise ValueError(f"{path.name} is not a file of the 27 NIST regressions.")
     first, second, certified = np.array(rows, float).T
-    table = np.array([line.split() for line in data.splitlines()[1:] if line.strip()], float)
+    table = np.array(
+        [line.split() for line in data.splitlines()[1:] if line.strip()], float
+    )
     if len(table) != int(size[1]):
-        raise ValueError(f"{path.name} says {size[1]} observations and has {len(table)}.")
-    y = np.log(table[:, 0]) if path.stem == "Nelson" else table[:, 0]  # Nelson's model is of log y
-    return Regression(path.stem, table[:, 1:], y, (first, second), certified, float(squares[1]))
+        raise ValueError(
+            f"{path.name} says {size[1]} observations and has {len(table)}."
+        )
+    # Nelson's model is of log y
+    y = np.log(table[:, 0]) if path.stem == "Nelson" else table[:, 0]
+    return Regression(
+        path.stem, table[:, 1:], y, (first, second), certified, float(squares[1])
+    )
 
 
 def read_all() -> list[Regression]:
@@ -57,12 +72,19 @@ def read_all() -> list[Regression]:
 
 
 def digits(name: str, b: np.ndarray, certified: np.ndarray) -> float:
-    """NIST's log relative error of the worst parameter, min_j -log10(|b_j - c_j| / |c_j|), at most 11 as certified.
+    """NIST's log relative error of the worst parameter, min_j -log10(|b_j - c_j| / |c_j|), at most
+    11 as certified.
 
-    Of all parameters that give the same curve (a bell with width -b, two terms swapped) the nearest count.
+    Of all parameters that give the same curve (a bell with width -b, two terms swapped) the nearest
+    count.
     """
-    away = min(np.max(np.abs(same - certified) / np.abs(certified)) for same in same_curve(name, np.asarray(b)))
-    return float(-np.log10(np.clip(away, 1e-11, np.inf))) if np.isfinite(away) else -np.inf
+    away = min(
+        np.max(np.abs(same - certified) / np.abs(certified))
+        for same in same_curve(name, np.asarray(b))
+    )
+    return (
+        float(-np.log10(np.clip(away, 1e-11, np.inf))) if np.isfinite(away) else -np.inf
+    )
 
 
 def same_curve(name: str, b: np.ndarray) -> list[np.ndarray]:
@@ -86,7 +108,8 @@ def _swapped(head: int, *terms: tuple[int, ...]) -> list[list[int]]:
     return orders
 
 
-# groups of parameters that may change their signs together, and orders of the parameters, that leave the curve as it is
+# groups of parameters that may change their signs together, and orders of the parameters, that
+# leave the curve as it is
 FLIPS = {"Eckerle4": [(0, 1)], "Gauss": [(4,), (7,)]}
 SWAPS = {
     "Gauss": _swapped(2, (2, 3, 4), (5, 6, 7)),
@@ -101,7 +124,9 @@ def _chwirut(m, b, x):
 
 
 def _gauss(m, b, x):
-    bells = b[2] * m.exp(-(((x - b[3]) / b[4]) ** 2)) + b[5] * m.exp(-(((x - b[6]) / b[7]) ** 2))
+    bells = b[2] * m.exp(-(((x - b[3]) / b[4]) ** 2)) + b[5] * m.exp(
+        -(((x - b[6]) / b[7]) ** 2)
+    )
     return b[0] * m.exp(-b[1] * x) + bells
 
 
@@ -123,7 +148,12 @@ def _cycle(m, x, period, cosine, sine):
 
 
 def _enso(m, b, x):
-    return b[0] + _cycle(m, x, 12, b[1], b[2]) + _cycle(m, x, b[3], b[4], b[5]) + _cycle(m, x, b[6], b[7], b[8])
+    return (
+        b[0]
+        + _cycle(m, x, 12, b[1], b[2])
+        + _cycle(m, x, b[3], b[4], b[5])
+        + _cycle(m, x, b[6], b[7], b[8])
+    )
 
 
 MODELS = {
@@ -138,7 +168,9 @@ MODELS = {
     "Gauss2": _gauss,
     "Gauss3": _gauss,
     "Hahn1": _cubics,
-    "Kirby2": lambda m, b, x: (b[0] + b[1] * x + b[2] * x**2) / (1 + b[3] * x + b[4] * x**2),
+    "Kirby2": lambda m, b, x: (
+        (b[0] + b[1] * x + b[2] * x**2) / (1 + b[3] * x + b[4] * x**2)
+    ),
     "Lanczos1": _lanczos,
     "Lanczos2": _lanczos,
     "Lanczos3": _lanczos,

@@ -2,9 +2,9 @@
 
     min_d (1/n) sum_i |b_i + A_i d| + kappa/2 |d|^2,      A = sqrt(nk) U diag(j^-p) V', b normal, k = 10, float64
 
-Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram matrix, not the compilation. A peer's
-time includes building its problem, and its value has to be within 1e-8 of ours. Each peer run is a process of its own,
-so that the cap of 120 s is real.
+Ours runs to a gap of 1e-9, recomputed here in NumPy; its time includes the Gram matrix, not the
+compilation. A peer's time includes building its problem, and its value has to be within 1e-8 of
+ours. Each peer run is a process of its own, so that the cap of 120 s is real.
 
     python -m bench.suite.subproblem                              as in the suite: all rows, all peers
     python -m bench.suite.subproblem --rows 7 --peers cvxpy       these alone
@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-# Two cores: LAPACK calls from XLA run on one thread, products on XLA's own pool (2 OpenBLAS threads were slower in
-# Cholesky factors of 640 and 1280 rows, faster at 2560). Peers have 2; row 4: SCS faster with 1, Clarabel the same.
+# Two cores: LAPACK calls from XLA run on one thread, products on XLA's own pool (2 OpenBLAS threads
+# were slower in Cholesky factors of 640 and 1280 rows, faster at 2560). Peers have 2; row 4: SCS
+# faster with 1, Clarabel the same.
 OURS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 PEERS = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "RAYON_NUM_THREADS": "2"}
 for _name, _value in OURS.items():
@@ -29,7 +30,16 @@ for _name, _value in OURS.items():
 import numpy as np  # noqa: E402
 
 from bench import harness  # noqa: E402
-from bench.harness import CAP, Row, apart, installed, judged, race, run_as_command, seconds  # noqa: E402
+from bench.harness import (  # noqa: E402
+    CAP,
+    Row,
+    apart,
+    installed,
+    judged,
+    race,
+    run_as_command,
+    seconds,
+)
 
 ROWS = (
     (256, 2000, 1e-1, 0),
@@ -44,7 +54,8 @@ K = 10
 TOL, AGREE = 1e-9, 1e-8
 DIRECT, THROUGH = ("clarabel", "scs"), ("cvxpy_scs", "cvxpy_clarabel")
 START = 15.0  # seconds to import and load, which are not the peer's
-ROUNDS = {1: 1, 6: 2, 7: 1}  # of the cvxpy peers on their long rows: the suite has half an hour
+# of the cvxpy peers on their long rows: the suite has half an hour
+ROUNDS = {1: 1, 6: 2, 7: 1}
 TARGETS = {"cvxpy_clarabel": 50.0, "cvxpy_scs": 10.0, "clarabel": 1.5, "scs": 1.5}
 
 
@@ -58,18 +69,24 @@ def make(n: int, d: int, p: float, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 
 
 def objective(A: np.ndarray, b: np.ndarray, kappa: float, d: np.ndarray) -> float:
-    return float(np.linalg.norm((b + A @ d).reshape(-1, K), axis=1).mean() + kappa / 2 * d @ d)
+    return float(
+        np.linalg.norm((b + A @ d).reshape(-1, K), axis=1).mean() + kappa / 2 * d @ d
+    )
 
 
-def certificate(A: np.ndarray, b: np.ndarray, kappa: float, d: np.ndarray, v: np.ndarray) -> float:
+def certificate(
+    A: np.ndarray, b: np.ndarray, kappa: float, d: np.ndarray, v: np.ndarray
+) -> float:
     """mean_i (|z_i| - <v_i, z_i>) + kappa/2 |d + A'v / (n kappa)|^2 for |v_i| <= 1."""
     z, n = (b + A @ d).reshape(-1, K), len(b) // K
     v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1)
     r = d + v.reshape(-1) @ A / (n * kappa)
-    return float((np.linalg.norm(z, axis=1) - np.sum(v * z, axis=1)).mean() + kappa / 2 * r @ r)
+    return float(
+        (np.linalg.norm(z, axis=1) - np.sum(v * z, axis=1)).mean() + kappa / 2 * r @ r
+    )
 
 
-# ------------------------------------------------------------------------------------------------ the peers
+# ---------------------------------------------------------------------------------------- the peers
 
 
 def by_cvxpy(A, b, kappa, **options):
@@ -78,7 +95,9 @@ def by_cvxpy(A, b, kappa, **options):
     def run():
         d = cp.Variable(A.shape[1])
         z = cp.reshape(b + A @ d, (len(b) // K, K), order="C")
-        total = cp.sum(cp.norm(z, 2, axis=1)) * (K / len(b)) + kappa / 2 * cp.sum_squares(d)
+        total = cp.sum(cp.norm(z, 2, axis=1)) * (
+            K / len(b)
+        ) + kappa / 2 * cp.sum_squares(d)
         cp.Problem(cp.Minimize(total)).solve(**options)
         return np.asarray(d.value)
 
@@ -86,7 +105,9 @@ def by_cvxpy(A, b, kappa, **options):
 
 
 def cone_form(A, b, kappa):
-    """min 1/2 v'P v - <b, v>/n, (1, v_i) in second-order cones: P (upper, sparse), q, G, h; h - G v in the cones."""
+    """min 1/2 v'P v - <b, v>/n, (1, v_i) in second-order cones: P (upper, sparse), q, G, h; h - G v
+    in the cones.
+    """
     from scipy import sparse
 
     n, m = len(b) // K, len(b)
@@ -120,7 +141,9 @@ def by_scs(A, b, kappa):
         P, q, G, h = cone_form(A, b, kappa)
         data = {"P": P, "A": G, "b": h, "c": q}
         cone = {"q": [K + 1] * (len(b) // K)}
-        v = scs.SCS(data, cone, eps_abs=TOL, eps_rel=TOL, max_iters=100_000, verbose=False).solve()["x"]
+        v = scs.SCS(
+            data, cone, eps_abs=TOL, eps_rel=TOL, max_iters=100_000, verbose=False
+        ).solve()["x"]
         return -v @ A / (len(b) // K * kappa)
 
     return run
@@ -129,7 +152,9 @@ def by_scs(A, b, kappa):
 SOLVERS = {
     "clarabel": by_clarabel,
     "scs": by_scs,
-    "cvxpy_scs": lambda A, b, kappa: by_cvxpy(A, b, kappa, solver="SCS", eps=TOL, max_iters=100_000),
+    "cvxpy_scs": lambda A, b, kappa: by_cvxpy(
+        A, b, kappa, solver="SCS", eps=TOL, max_iters=100_000
+    ),
     "cvxpy_clarabel": lambda A, b, kappa: by_cvxpy(A, b, kappa, solver="CLARABEL"),
 }
 
@@ -143,7 +168,7 @@ def worker(name: str, folder: str, kappa: float) -> tuple[float, float]:
     return time.perf_counter() - start, objective(A, b, kappa, d)
 
 
-# --------------------------------------------------------------------------------------------------- ours
+# --------------------------------------------------------------------------------------------- ours
 
 
 class Ours:
@@ -166,7 +191,10 @@ class Ours:
             zero = jnp.zeros(d)
             at = Expansion(zero, jnp.full(n, 1 / n), c, B)
             quadratic = Quadratic(kappa, zero, jnp.zeros(()))
-            return subproblem.solve(at, quadratic, px.L2(), jnp.asarray(TOL / size), v0=v0)  # the gap is TOL
+            # the gap is TOL
+            return subproblem.solve(
+                at, quadratic, px.L2(), jnp.asarray(TOL / size), v0=v0
+            )
 
         self.data = B, c, jnp.asarray(kappa)
         self.build, self.jax = jax.jit(solve).lower, jax
@@ -186,7 +214,7 @@ class Ours:
         return lambda: seconds(lambda: solve(*self.data, near))
 
 
-# ------------------------------------------------------------------------------------------------ the rows
+# ----------------------------------------------------------------------------------------- the rows
 
 
 class Contest:
@@ -194,21 +222,33 @@ class Contest:
 
     def __init__(self, row: int):
         n, d, self.kappa, p = ROWS[row - 1]
-        self.row, self.case = row, f"row {row}: n {n}, d {d}, kappa {self.kappa:g}, j^-{p}"
+        self.row, self.case = (
+            row,
+            f"row {row}: n {n}, d {d}, kappa {self.kappa:g}, j^-{p}",
+        )
         self.A, self.b = make(n, d, p)
         self.ours = Ours(self.A, self.b, self.kappa)
         answer = self.ours.run()[1]
         d, v = np.asarray(answer.w), np.asarray(answer.v)
         self.gap = certificate(self.A, self.b, self.kappa, d, v)
         if self.gap > TOL:
-            raise AssertionError(f"{self.case}: the gap of ours is {self.gap:.1e}, above {TOL:g}")
+            raise AssertionError(
+                f"{self.case}: the gap of ours is {self.gap:.1e}, above {TOL:g}"
+            )
         self.value = objective(self.A, self.b, self.kappa, d)
 
     def against(self, names: Sequence[str], repeats: int) -> list[Row]:
         notes: dict[str, str] = {}
 
         def peer(name: str, folder: str) -> float | None:
-            found = apart("bench.suite.subproblem:worker", name, folder, self.kappa, start=START, env=PEERS)
+            found = apart(
+                "bench.suite.subproblem:worker",
+                name,
+                folder,
+                self.kappa,
+                start=START,
+                env=PEERS,
+            )
             if found is None or found[0] > CAP:
                 return float("inf")
             off = found[1] - self.value
@@ -218,18 +258,38 @@ class Contest:
         with tempfile.TemporaryDirectory() as folder:
             np.save(f"{folder}/A.npy", self.A)
             np.save(f"{folder}/b.npy", self.b)
-            peers = {name: partial(peer, name, folder) if installed(*name.split("_")) else None for name in names}
-            rows = race(self.case, lambda: self.ours.run()[0], peers, repeats, self.ours.compile, notes)
+            peers = {
+                name: partial(peer, name, folder)
+                if installed(*name.split("_"))
+                else None
+                for name in names
+            }
+            rows = race(
+                self.case,
+                lambda: self.ours.run()[0],
+                peers,
+                repeats,
+                self.ours.compile,
+                notes,
+            )
         return judged(rows, TARGETS)
 
     def warm(self, repeats: int) -> list[Row]:
         case = f"{self.case}, from the solution for 1.1 kappa"
-        return race(case, self.ours.warm(), {"ours, cold": lambda: self.ours.run()[0]}, repeats)
+        return race(
+            case, self.ours.warm(), {"ours, cold": lambda: self.ours.run()[0]}, repeats
+        )
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    print(f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}")
-    for row in range(1, len(ROWS) + 1) if arguments.rows is None else map(int, arguments.rows.split(",")):
+    print(
+        f"threads: ours {OURS} (products on XLA's pool of {os.cpu_count()}), peers {PEERS}"
+    )
+    for row in (
+        range(1, len(ROWS) + 1)
+        if arguments.rows is None
+        else map(int, arguments.rows.split(","))
+    ):
         contest = Contest(row)
         if arguments.ours:
             yield from contest.against((), arguments.repeats)
@@ -237,7 +297,9 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         if arguments.peers in ("direct", "all"):
             yield from contest.against(DIRECT, arguments.repeats)
         if arguments.peers in ("cvxpy", "all"):
-            yield from contest.against(THROUGH, min(ROUNDS.get(row, arguments.repeats), arguments.repeats))
+            yield from contest.against(
+                THROUGH, min(ROUNDS.get(row, arguments.repeats), arguments.repeats)
+            )
         if arguments.warm:
             yield from contest.warm(arguments.repeats)
 
@@ -247,7 +309,10 @@ def main(argv: list[str] | None = None) -> int:
         "ours": harness.OURS,
         "rows": {"help": "such as 2,3 (all, as in the suite)"},
         "peers": {"choices": ["direct", "cvxpy", "all"], "default": "all"},
-        "warm": {"action": "store_true", "help": "also time a warm start from the solution for 1.1 kappa"},
+        "warm": {
+            "action": "store_true",
+            "help": "also time a warm start from the solution for 1.1 kappa",
+        },
     }
     return run_as_command("subproblem", __doc__, rows, argv, repeats=3, **options)
 

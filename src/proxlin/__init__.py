@@ -1,9 +1,11 @@
-"""Nonsmooth composite optimization in JAX: prox-linear (modified Gauss-Newton) and stochastic methods, side by side.
+"""Nonsmooth composite optimization in JAX: prox-linear (modified Gauss-Newton) and stochastic
+methods, side by side.
 
     min_w  (1/n) sum_i f(phi_i(w)) + ridge/2 |w|^2        MeanOfLosses
     min_w  f((1/n) sum_i phi_i(w)) + ridge/2 |w|^2        LossOfMean
 
-Names load on first use (PEP 562): `import proxlin` imports neither JAX nor anything else that is heavy.
+Names load on first use (PEP 562): `import proxlin` imports neither JAX nor anything else that is
+heavy.
 """
 
 from importlib import import_module as _import_module
@@ -11,9 +13,12 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# The public names by the module they live in. A new one is a line here and a line under TYPE_CHECKING below.
+# The public names by the module they live in. A new one is a line here and a line under
+# TYPE_CHECKING below.
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "compiled": ("clear_caches",),
+    "cost": ("Status",),
+    "inference": ("Bootstrap", "bootstrap", "covariance"),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
     "networks": (),
     "oracles": ("Chains", "MonotonePaths"),
@@ -21,12 +26,38 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
         *("EntropyHinge", "StructuredHinge"),
     ),
+    "precision": ("PrecisionWarning",),
     "problem": ("LossOfMean", "MeanOfLosses", "shard"),
-    "run": ("Solution", "at_noise_level", "load_solution", "minimize"),
+    "run": (
+        "Result",
+        "Solution",
+        "at_noise_level",
+        "load_solution",
+        "minimize",
+        "multistart",
+        "solve",
+        "solve_many",
+    ),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
-        *("Averaged", "BestSoFar", "Rescaled", "as_optax", "casimir_svrg", "lbfgs", "pli", "prox_linear", "sgd"),
-        *("stochastic_gauss_newton", "stochastic_prox_linear", "subgradient_descent", "svrg", "truncated"),
+        *(
+            "Averaged",
+            "BestSoFar",
+            "Rescaled",
+            "as_optax",
+            "casimir_svrg",
+            "lbfgs",
+            "pli",
+            "prox_linear",
+            "sgd",
+        ),
+        *(
+            "stochastic_gauss_newton",
+            "stochastic_prox_linear",
+            "subgradient_descent",
+            "svrg",
+            "truncated",
+        ),
     ),
     "theory": (),
     "subproblem": ("solve_subproblem",),
@@ -38,10 +69,13 @@ __all__ = ["__version__", *_HOME, *_PUBLIC]  # pyright: ignore[reportUnsupported
 
 if TYPE_CHECKING:
     from . import compiled as compiled
+    from . import cost as cost
+    from . import inference as inference
     from . import inners as inners
     from . import networks as networks
     from . import oracles as oracles
     from . import outers as outers
+    from . import precision as precision
     from . import problem as problem
     from . import run as run
     from . import schedules as schedules
@@ -50,6 +84,10 @@ if TYPE_CHECKING:
     from . import theory as theory
     from . import tuning as tuning
     from .compiled import clear_caches as clear_caches
+    from .cost import Status as Status
+    from .inference import Bootstrap as Bootstrap
+    from .inference import bootstrap as bootstrap
+    from .inference import covariance as covariance
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores
@@ -66,13 +104,18 @@ if TYPE_CHECKING:
     from .outers import Quantile as Quantile
     from .outers import SquaredL2 as SquaredL2
     from .outers import StructuredHinge as StructuredHinge
+    from .precision import PrecisionWarning as PrecisionWarning
     from .problem import LossOfMean as LossOfMean
     from .problem import MeanOfLosses as MeanOfLosses
     from .problem import shard as shard
+    from .run import Result as Result
     from .run import Solution as Solution
     from .run import at_noise_level as at_noise_level
     from .run import load_solution as load_solution
     from .run import minimize as minimize
+    from .run import multistart as multistart
+    from .run import solve as solve
+    from .run import solve_many as solve_many
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt
@@ -103,7 +146,9 @@ def __getattr__(name: str):
     if name in _PUBLIC:
         return _import_module(f"{__name__}.{name}")
     if name not in _HOME:
-        raise AttributeError(f"proxlin has no public name {name!r}; dir(proxlin) lists those there are.")
+        raise AttributeError(
+            f"proxlin has no public name {name!r}; dir(proxlin) lists those there are."
+        )
     value = getattr(_import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value  # the next look-up is an ordinary one
     return value

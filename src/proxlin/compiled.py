@@ -1,4 +1,5 @@
-"""Compile once, call often: one cache of programs for the whole package, bounded and shared by threads.
+"""Compile once, call often: one cache of programs for the whole package, bounded and shared by
+threads.
 
     the same program   =  the same function, structure of arguments, shapes of arrays and settings of JAX
     kept               =  the programs used last, while they fit into MAPS memory maps and BYTES of HLO
@@ -22,43 +23,68 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-# Linux gives a process 65,530 memory maps. An exact prox-linear step takes 750 of them (30 MB), sgd 80 (5 MB).
+# Linux gives a process 65,530 memory maps. An exact prox-linear step takes 750 of them (30 MB), sgd
+# 80 (5 MB).
 MAPS = 12_000
 # Arrays that phi closes over are copied into the HLO of its programs, and no map tells of them.
 BYTES = 2**30
 # Results without a program (prices) are small; this bounds their number.
 ENTRIES = 1024
-# JAX keeps 3 MiB of traces for every new shape, for ever. It forgets them whenever so many programs have been dropped.
+# JAX keeps 3 MiB of traces for every new shape, for ever. It forgets them whenever so many programs
+# have been dropped.
 FORGET = 100
+
+
+# How XLA compiles a program that is asked for quickly: in a quarter of the time, while its loops over
+# entries take about three times as long (docs/decisions/0009). LAPACK and matrix products stay as
+# they are.
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 class Compiled:
     """function(*fixed, *args) and its seconds; arrays are arguments, all else is structure.
 
-    Compiling is untimed. A function must be hashable and return arrays alone. What is fixed is looked at once, and the
-    args of a function at its first call alone: they keep their structure and shapes, as the state of a solver does.
+    Compiling is untimed; `compiling` is what it took so far. With `quick` set a program is compiled
+    quickly rather than well: for one that runs for less time than its compilation takes. A function
+    must be hashable and return arrays alone. What is fixed is looked at once, and the args of a
+    function at its first call alone: they keep their structure and shapes, as the state of a solver
+    does.
     """
 
-    def __init__(self, *fixed: Any):
+    def __init__(self, *fixed: Any, quick: bool = False):
         self.fixed = fixed
+        self.quick = quick
+        self.compiling = 0.0
         self.leaves, _ = _split(fixed)
         self.known: dict[Callable, Callable] = {}
 
     def __call__(self, function: Callable, *args: Any) -> tuple[Any, float]:
         if function not in self.known:
-            self.known[function] = _program(function, *_split((*self.fixed, *args)))
+            start = time.perf_counter()
+            leaves, structure = _split((*self.fixed, *args))
+            self.known[function] = _program(function, leaves, structure, self.quick)
+            self.compiling += time.perf_counter() - start
         program = self.known[function]
-        leaves = self.leaves + [leaf for leaf in jax.tree.leaves(args) if _is_array(leaf)]
+        leaves = self.leaves + [
+            leaf for leaf in jax.tree.leaves(args) if _is_array(leaf)
+        ]
         start = time.perf_counter()
         result = program(leaves)
-        for leaf in jax.tree.leaves(result):  # jax.block_until_ready does more around it, inside of the clock
+        # jax.block_until_ready does more around it, inside of the clock
+        for leaf in jax.tree.leaves(result):
             leaf.block_until_ready()
         seconds = time.perf_counter() - start
         return result, seconds
 
 
 def call(function: Callable, *args: Any) -> Any:
-    """Return function(*args), arrays alone, from a compiled program; inside a trace the function itself is traced."""
+    """Return function(*args), arrays alone, from a compiled program; inside a trace the function
+    itself is traced.
+    """
     leaves, structure = _split(args)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return function(*args)
@@ -71,35 +97,48 @@ def compiled(function: Callable) -> Callable:
 
 
 def of_shapes(function: Callable, *args: Any) -> Any:
-    """Return function(*args), which depends on the shapes and structure of its arguments alone: found once for each.
+    """Return function(*args), which depends on the shapes and structure of its arguments alone:
+    found once for each.
 
-    The arguments are traced, never computed with: an eager operation on arrays of a new shape would leave a program of
-    some megabytes in JAX's caches.
+    The arguments are traced, never computed with: an eager operation on arrays of a new shape would
+    leave a program of some megabytes in JAX's caches.
     """
     leaves, structure = _split(args)
 
     def trace() -> Any:
         found = []
-        jax.eval_shape(lambda leaves: found.append(function(*structure.join(leaves))), leaves)
+        jax.eval_shape(
+            lambda leaves: found.append(function(*structure.join(leaves))), leaves
+        )
         return found[0]
 
     return _CACHE.find(_Key(function, leaves, structure), trace)
 
 
+def remembered(function: Callable, *args: Any) -> Any:
+    """Return function(*args) for the shapes of its arguments, found once for each."""
+    leaves, structure = _split(args)
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+    key = _Key(function, shapes, structure)
+    return _CACHE.find(key, lambda: function(*structure.join(shapes)))
+
+
 def shapes_of(function: Callable, *args: Any) -> Any:
     """Return the shapes and dtypes of function(*args), arrays alone, without running it.
 
-    Unlike `eqx.filter_eval_shape` it leaves nothing of the arguments in JAX's caches, such as a phi and its closure.
+    Unlike `eqx.filter_eval_shape` it leaves nothing of the arguments in JAX's caches, such as a phi
+    and its closure.
     """
     leaves, structure = _split(args)
     return jax.eval_shape(lambda leaves: function(*structure.join(leaves)), leaves)
 
 
 def clear_caches() -> None:
-    """Drop every compiled program that proxlin keeps, and with it the memory and the functions that it holds.
+    """Drop every compiled program that proxlin keeps, and with it the memory and the functions that
+    it holds.
 
-    A run that is under way keeps its own until it ends. The next call of each compiles again. What JAX
-    keeps of its own (traces, programs of single operations) is dropped by `jax.clear_caches()`.
+    A run that is under way keeps its own until it ends. The next call of each compiles again. What
+    JAX keeps of its own (traces, programs of single operations) is dropped by `jax.clear_caches()`.
 
     >>> clear_caches()
     """
@@ -108,7 +147,9 @@ def clear_caches() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Structure:
-    """All of a tree but its arrays: how it is built, and its other leaves, None in the places of the arrays."""
+    """All of a tree but its arrays: how it is built, and its other leaves, None in the places of
+    the arrays.
+    """
 
     treedef: Any
     others: list
@@ -145,47 +186,83 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, _ARRAYS)
 
 
-def _program(function: Callable, leaves: list, structure: _Structure) -> Callable:
+def _program(
+    function: Callable, leaves: list, structure: _Structure, quick: bool = False
+) -> Callable:
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return lambda leaves: function(*structure.join(leaves))
-    return _CACHE.find(_Key(function, leaves, structure), lambda: _compile(function, leaves, structure))
+    return _CACHE.find(
+        _Key(function, leaves, structure, quick),
+        lambda: _compile(function, leaves, structure, quick),
+    )
 
 
-def _compile(function: Callable, leaves: list, structure: _Structure) -> Callable:
+def _compile(
+    function: Callable, leaves: list, structure: _Structure, quick: bool
+) -> Callable:
     def run(leaves: list) -> Any:
         return function(*structure.join(leaves))
 
-    return jax.jit(run, out_shardings=_everywhere(leaves)).lower(leaves).compile()
+    lowered = jax.jit(run, out_shardings=_everywhere(leaves)).lower(leaves)
+    if quick and jax.default_backend() == "cpu":
+        try:
+            return lowered.compile(compiler_options=QUICK)
+        except jax.errors.JaxRuntimeError as error:
+            # Another release of XLA may not know one of these options.
+            if "compile option" not in str(error):
+                raise
+    return lowered.compile()
 
 
 def _everywhere(leaves: list) -> NamedSharding | None:
-    """Return where to leave a result so that each process can read it: whole on every device, if there are several."""
+    """Return where to leave a result so that each process can read it: whole on every device, if
+    there are several.
+    """
     meshes = [x.sharding.mesh for x in leaves if isinstance(x.sharding, NamedSharding)]
     if not meshes or meshes[0].size == 1:
         return None
     return NamedSharding(meshes[0], PartitionSpec())
 
 
-# ------------------------------------------------------------------------------------------- which program it is
+# ------------------------------------------------------------------------------ which program it is
 
 # A program depends on these beside its arguments.
-_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+)
+
+
+def _shape_of(leaf: Any) -> Any:
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.shape, leaf.dtype
+    return leaf.aval, leaf.sharding
 
 
 class _Key:
     """The identity of a program: two calls share it if and only if their keys are equal.
 
-    Python says 1 == True == 1.0 and 0.0 == -0.0, for which programs differ, and nan != nan; so numbers are compared by
-    type and bits. What Python compares by identity (functions, above all) is held weakly: a lambda that nobody has any
-    more cannot be asked for again, so its program is of no use.
+    Python says 1 == True == 1.0 and 0.0 == -0.0, for which programs differ, and nan != nan; so
+    numbers are compared by type and bits. What Python compares by identity (functions, above all)
+    is held weakly: a lambda that nobody has any more cannot be asked for again, so its program is
+    of no use.
     """
 
-    def __init__(self, function: Callable, leaves: list, structure: _Structure):
+    def __init__(
+        self,
+        function: Callable,
+        leaves: list,
+        structure: _Structure,
+        quick: bool = False,
+    ):
         self.weak: list[weakref.ref] = []
         self.hash: int | None = None
         self.parts = (
+            quick,
             self._part(function),
-            tuple((leaf.aval, leaf.sharding) for leaf in leaves),
+            tuple(map(_shape_of, leaves)),
             self._tree(structure.treedef),
             tuple(map(self._part, structure.others)),
             tuple(getattr(jax.config, name) for name in _SETTINGS),
@@ -243,7 +320,7 @@ class _Key:
         return ref
 
 
-# -------------------------------------------------------------------------------------------------- what is kept
+# ------------------------------------------------------------------------------------- what is kept
 
 
 @dataclasses.dataclass(eq=False)
@@ -261,12 +338,15 @@ class _Cache:
     """Programs by their keys, those used last at the end."""
 
     def __init__(self):
-        self.lock = threading.Lock()  # of the table; it is never held while anything is compiled
+        # of the table; it is never held while anything is compiled
+        self.lock = threading.Lock()
         self.slots: OrderedDict[_Key, _Slot] = OrderedDict()
         self.dropped = 0  # programs, since JAX last forgot its traces
 
     def find(self, key: _Key, make: Callable[[], Any]) -> Any:
-        """Return what make() returned for this key, once for all threads. What failed is tried again."""
+        """Return what make() returned for this key, once for all threads. What failed is tried
+        again.
+        """
         try:
             slot = self._slot(key)
         except TypeError:  # structure that cannot be hashed, such as a jax array in a static field: no reuse
@@ -277,7 +357,8 @@ class _Cache:
             if not slot.made:
                 before = _count_maps()
                 slot.value = make()
-                # What other threads compile meanwhile is counted here too: then less is kept, never more.
+                # What other threads compile meanwhile is counted here too: then less is kept, never
+                # more.
                 slot.maps = max(0, _count_maps() - before)
                 slot.bytes = _count_bytes(slot.value)
                 slot.made = True
@@ -304,7 +385,9 @@ class _Cache:
             dropped = [self.slots.pop(key) for key in dead]
             maps = sum(slot.maps for slot in self.slots.values())
             size = sum(slot.bytes for slot in self.slots.values())
-            while len(self.slots) > 1 and (maps > MAPS or size > BYTES or len(self.slots) > ENTRIES):
+            while len(self.slots) > 1 and (
+                maps > MAPS or size > BYTES or len(self.slots) > ENTRIES
+            ):
                 _, oldest = self.slots.popitem(last=False)
                 maps -= oldest.maps
                 size -= oldest.bytes
@@ -315,7 +398,8 @@ class _Cache:
                 self.dropped = 0
         del dropped  # outside of the lock, as in `clear`
         if forget:
-            # Functions that the user compiled are compiled again at their next call; nothing else changes.
+            # Functions that the user compiled are compiled again at their next call; nothing else
+            # changes.
             jax.clear_caches()
 
 
@@ -335,7 +419,10 @@ def _count_bytes(value: Any) -> int:
     executable = value.runtime_executable()
     if executable is None:
         return 0
-    return sum(len(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules())
+    return sum(
+        len(module.as_serialized_hlo_module_proto())
+        for module in executable.hlo_modules()
+    )
 
 
 _CACHE = _Cache()

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 class Cost:
     """What was spent: calls of phi_i, of a JVP, of a VJP and of a combinatorial oracle.
 
-    A JVP or a VJP also counts the phi it evaluates, so a subgradient of one sample is `Cost(phi=1, vjp=1)`.
+    A JVP or a VJP also counts the phi it evaluates, so a subgradient of one sample is `Cost(phi=1,
+    vjp=1)`.
 
     >>> Cost(phi=1, vjp=1) * 10 + Cost(phi=5)
     Cost(phi=15, jvp=0, vjp=10, oracle=0)
@@ -27,11 +28,18 @@ class Cost:
     oracle: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.phi + other.phi, self.jvp + other.jvp, self.vjp + other.vjp, self.oracle + other.oracle)
+        return Cost(
+            self.phi + other.phi,
+            self.jvp + other.jvp,
+            self.vjp + other.vjp,
+            self.oracle + other.oracle,
+        )
 
     def __mul__(self, count: int) -> "Cost":
         count = int(count)
-        return Cost(self.phi * count, self.jvp * count, self.vjp * count, self.oracle * count)
+        return Cost(
+            self.phi * count, self.jvp * count, self.vjp * count, self.oracle * count
+        )
 
     __rmul__ = __mul__
 
@@ -89,12 +97,24 @@ class Prices:
             cost = cost + price * int(getattr(calls, field.name))
         return cost
 
+    def passes(self, steps: Any, calls: Calls | None, n: int) -> Any:
+        """Return the effective passes of init, so many steps and the calls that they counted, inside
+        of a compiled program: a floating-point number, where `total` has Python integers.
+        """
+        spent = self.init.passes(n) + self.step.passes(n) * jnp.asarray(steps, float)
+        if calls is None:
+            return spent
+        for field in fields(calls):
+            price: Cost = getattr(self, field.name)
+            spent = spent + price.passes(n) * getattr(calls, field.name).astype(float)
+        return spent
+
 
 class Status(enum.StrEnum):
-    """converged, almost, budget, stopped, stalled or diverged.
+    """converged, almost, budget, stopped, stalled or diverged, also by their numbers from 0 on.
 
-    >>> Status.budget == "budget", Status.stalled.sentence
-    (True, 'No step decreases F any more, at this accuracy of the arithmetic.')
+    >>> Status.budget == "budget", Status(2) == "budget", Status.stalled.sentence
+    (True, True, 'No step decreases F any more, at this accuracy of the arithmetic.')
     """
 
     converged = "converged"
@@ -107,6 +127,13 @@ class Status(enum.StrEnum):
     @property
     def sentence(self) -> str:
         return _SENTENCES[self]
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        members = list(cls)
+        if isinstance(value, int) and 0 <= value < len(members):
+            return members[value]
+        return None
 
 
 _SENTENCES = {

@@ -1,4 +1,6 @@
-"""The error that is the user's to mend: one sentence that names the culprit and the way out; and how it is shown."""
+"""The error that is the user's to mend: one sentence that names the culprit and the way out; and
+how it is shown.
+"""
 
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +15,8 @@ class MissingExtra(UserError, ImportError):
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Return the text with every control character as an escape, for a terminal to show and never to obey.
+    r"""Return the text with every control character as an escape, for a terminal to show and never
+    to obey.
 
     >>> print(printable("red\x1b[31m, two\nlines"))
     red\x1b[31m, two\nlines
@@ -34,4 +37,6 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise MissingExtra(f"{error.name} is not installed: pip install 'proxlin[{extra}]'.") from error
+        raise MissingExtra(
+            f"{error.name} is not installed: pip install 'proxlin[{extra}]'."
+        ) from error

@@ -1,4 +1,6 @@
-"""Inner maps phi: (w, sample) -> R^k: residuals, first-order expansions, and one row of sparse data."""
+"""Inner maps phi: (w, sample) -> R^k: residuals, first-order expansions, and one row of sparse
+data.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,8 @@ import optax
 from jaxtyping import Array, Inexact, Int
 
 from .checks import described, whole
+from .compiled import remembered
+from .jaxprs import Traced, traced
 from .oracles import AbstractOracle
 from .oracles.base import check_oracle
 from .types import Params, is_concrete, is_parameter, parameters
@@ -26,7 +30,9 @@ class Inner(eqx.Module):
 
 
 def as_inner(inner: Callable) -> Callable:
-    """Return a callable tree as it is, and a plain function wrapped, so that a problem holds nothing but arrays."""
+    """Return a callable tree as it is, and a plain function wrapped, so that a problem holds
+    nothing but arrays.
+    """
     if isinstance(inner, eqx.Module):
         return inner  # pyright: ignore[reportReturnType]
     return Inner(inner)
@@ -35,7 +41,12 @@ def as_inner(inner: Callable) -> Callable:
 def check_function(function: Any, name: str, arguments: str) -> Callable:
     """Return the function, or raise a sentence where it is none."""
     if not callable(function):
-        raise TypeError(f"{name} must be a function of {arguments}; it is {described(function)}.")
+        hint = ""
+        if isinstance(function, np.ndarray | jax.Array):
+            hint = ": give the function itself, not what it returns"
+        raise TypeError(
+            f"{name} must be a function of {arguments}; it is {described(function)}{hint}."
+        )
     return function
 
 
@@ -45,16 +56,51 @@ class Residual(eqx.Module):
     predict: Callable
 
     def __call__(self, w: Params, sample: Any) -> Array:
-        x, y = sample
+        x, y = _pair(sample, "px.residual")
         prediction = self.predict(w, x)
+        if prediction is None or isinstance(prediction, list | tuple | dict):
+            raise ValueError(
+                f"predict must return an array; it got ONE row x of shape {np.shape(x)} and returned "
+                f"{_kind(prediction)}: end it with a return of one array, jnp.stack([...])."
+            )
         shape = jnp.shape(prediction)
         wanted = jnp.shape(y)
         if shape != wanted:
             raise ValueError(
-                f"The prediction has shape {shape} and the target {wanted}; they must agree, "
+                f"The prediction has shape {shape} and the target {wanted}; they must agree{_remedy(shape, wanted)}, "
                 f"so that residual(predict) is predict(w, x) - y without broadcasting."
             )
         return prediction - y
+
+
+def _pair(sample: Any, who: str) -> tuple[Any, Any]:
+    """Return the two parts of a sample, or raise a sentence where it is no pair (x, y)."""
+    if isinstance(sample, list | tuple) and len(sample) == 2:
+        return sample[0], sample[1]
+    if isinstance(sample, list | tuple):
+        found = f"{len(sample)} arrays"
+    elif isinstance(sample, np.ndarray | jax.Array):
+        found = f"one array, of which a row has shape {sample.shape}"
+    else:
+        found = f"a {type(sample).__name__}"
+    raise ValueError(
+        f"{who} needs data of two parts, inputs and targets: give data as (X, y), one tuple; it is {found}."
+    )
+
+
+def _kind(x: Any) -> str:
+    return "None" if x is None else f"a {type(x).__name__}"
+
+
+def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Say how a prediction and a target of one number each come to agree."""
+    if shape == () and wanted == (1,):
+        return " (give y of shape (n,), as y[:, 0])"
+    if shape == (1,) and wanted == ():
+        return " (give y of shape (n, 1), as y[:, None], or return one number, as u[0])"
+    if len(shape) == 1 and wanted == ():
+        return " (predict gets ONE row and must return one number)"
+    return ""
 
 
 def residual(predict: Callable) -> Residual:
@@ -79,13 +125,15 @@ class ScaledInput(eqx.Module):
 
 
 class AugmentedScores(eqx.Module):
-    """phi(w, (x, y)) = (s + cost(y), <s, y>) in R^{m+1}, s = predict(w, x) the scores of the m parts."""
+    """phi(w, (x, y)) = (s + cost(y), <s, y>) in R^{m+1}, s = predict(w, x) the scores of the m
+    parts.
+    """
 
     predict: Callable
     oracle: AbstractOracle
 
     def __call__(self, w: Params, sample: Any) -> Array:
-        x, y = sample
+        x, y = _pair(sample, "px.augmented_scores")
         scores = self.predict(w, x)
         y = y.astype(scores.dtype)
         parts = self.oracle.size()
@@ -94,17 +142,21 @@ class AugmentedScores(eqx.Module):
                 f"The oracle has {parts} parts; predict returned scores of shape {scores.shape} and "
                 f"y has shape {y.shape}."
             )
-        true = jnp.where(y > 0, scores, jnp.zeros_like(scores))  # a padded part may have the score -inf
+        # a padded part may have the score -inf
+        true = jnp.where(y > 0, scores, jnp.zeros_like(scores))
         return jnp.append(scores + self.oracle.cost(y), jnp.sum(true))
 
 
 def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScores:
-    """Return the inner map of the structural hinge, (w, (x, y)) -> (s + cost(y), <s, y>); y is 0/1, the true output.
+    """Return the inner map of the structural hinge, (w, (x, y)) -> (s + cost(y), <s, y>); y is 0/1,
+    the true output.
 
     `StructuredHinge(oracle)` of it is max_{y'} <s, y'> + cost(y, y') - <s, y>. Only the m scores are ever linearised.
     """
     check_oracle(oracle, "augmented_scores")
-    return AugmentedScores(as_inner(check_function(predict, "predict", "(w, x)")), oracle)
+    return AugmentedScores(
+        as_inner(check_function(predict, "predict", "(w, x)")), oracle
+    )
 
 
 class Linearized(eqx.Module):
@@ -129,7 +181,8 @@ class Linearized(eqx.Module):
 class SparseRows(eqx.Module):
     """n sparse rows, padded to a common length: row i has values[i, j] in column indices[i, j].
 
-    As data of a problem, its inner map sees one row and uses `x.values @ w[x.indices]`; padding has value 0.
+    As data of a problem, its inner map sees one row and uses `x.values @ w[x.indices]`; padding has
+    value 0.
 
     >>> x = SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3)
     >>> x.dense().tolist()
@@ -143,16 +196,25 @@ class SparseRows(eqx.Module):
     def __init__(self, indices: Any, values: Any, columns: int):
         shape = np.shape(indices)
         if shape != np.shape(values):
-            raise ValueError(f"SparseRows needs indices and values of one shape; not {shape} and {np.shape(values)}.")
+            raise ValueError(
+                f"SparseRows needs indices and values of one shape; not {shape} and {np.shape(values)}."
+            )
         kind = jnp.result_type(indices)
         if not jnp.issubdtype(kind, jnp.integer):
-            raise TypeError(f"The indices of SparseRows must be integers; they are {kind}.")
+            raise TypeError(
+                f"The indices of SparseRows must be integers; they are {kind}."
+            )
         columns = whole(columns, "The number of columns of SparseRows", low=0)
         if is_concrete(indices):
-            if np.size(indices) and not 0 <= np.min(indices) <= np.max(indices) < columns:
+            if (
+                np.size(indices)
+                and not 0 <= np.min(indices) <= np.max(indices) < columns
+            ):
                 low = int(np.min(indices))
                 high = int(np.max(indices))
-                raise ValueError(f"SparseRows has {columns} columns, but its indices go from {low} to {high}.")
+                raise ValueError(
+                    f"SparseRows has {columns} columns, but its indices go from {low} to {high}."
+                )
             indices = jnp.asarray(indices)
         self.indices = indices
         self.values = values
@@ -168,10 +230,70 @@ class SparseRows(eqx.Module):
 
 
 class Bound(eqx.Module):
-    """phi(w, sample) with the leaves of w that are no parameters filled in: solvers then carry arrays alone."""
+    """phi(w, sample) with the leaves of w that are no parameters filled in: solvers then carry
+    arrays alone.
+    """
 
     inner: Callable
     rest: Params
 
     def __call__(self, w: Params, sample: Any) -> Array:
         return self.inner(eqx.combine(w, self.rest), sample)
+
+
+class TracedInner(eqx.Module):
+    """phi(w, sample) as its jaxpr, with the arrays that it holds: equal functions are equal here."""
+
+    program: Traced
+    arrays: list[Array]
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        return self.program(self.arrays, w, sample)
+
+    def is_affine(self, w: Params) -> bool:
+        """Whether phi is affine in w, as far as can be told."""
+        count = len(jax.tree.leaves(w))
+        before = len(self.arrays)
+        total = len(self.program.program.jaxpr.invars)
+        moving = [before <= i < before + count for i in range(total)]
+        return self.program.program.is_affine(moving)
+
+
+def traced_inner(inner: Callable, w: Params, row: Any) -> Callable:
+    """Return phi as its jaxpr for w and a row of these shapes, or phi itself where that tells too
+    little.
+    """
+    program = remembered(_traced, inner, w, row)
+    if program is None:
+        return inner
+    arrays = [x for x in jax.tree.leaves(inner) if eqx.is_array(x)]
+    return TracedInner(program, arrays)
+
+
+def _traced(inner: Callable, w: Params, row: Any) -> Traced | None:
+    is_array = lambda x: isinstance(x, jax.ShapeDtypeStruct)
+    arrays, others = eqx.partition(inner, is_array)
+    leaves, treedef = jax.tree.flatten(arrays)
+
+    def phi(leaves: list, w: Params, row: Any) -> Any:
+        return eqx.combine(treedef.unflatten(leaves), others)(w, row)
+
+    return traced(phi, leaves, w, row)
+
+
+def user_function(inner: Callable, sample: Any) -> tuple[Any, str, str, Any]:
+    """Return the user's own function behind an inner map, what a sentence calls it and its second
+    argument, and that argument.
+    """
+    while isinstance(inner, Bound | Linearized | ScaledInput):
+        inner = inner.inner
+    if isinstance(inner, Residual | AugmentedScores):
+        predict = inner.predict
+        if isinstance(predict, Inner):
+            predict = predict.function
+        x = sample
+        if isinstance(sample, list | tuple) and len(sample) == 2:
+            x = sample[0]
+        return predict, "predict", "x", x
+    function = inner.function if isinstance(inner, Inner) else inner
+    return function, "The inner map", "sample", sample

@@ -1,4 +1,6 @@
-"""Networks as plain functions of a pytree, with smooth activations (Proposition 1 needs a smooth phi)."""
+"""Networks as plain functions of a pytree, with smooth activations (Proposition 1 needs a smooth
+phi).
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -38,10 +40,14 @@ class MLP(eqx.Module):
     activation: str = eqx.field(static=True)
     bias: bool = eqx.field(static=True)
 
-    def __init__(self, sizes: Sequence[int], activation: str = "tanh", bias: bool = True):
+    def __init__(
+        self, sizes: Sequence[int], activation: str = "tanh", bias: bool = True
+    ):
         activation_named(activation)
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
-            raise ValueError(f"An MLP needs at least an input and an output size; it got {described(sizes)}.")
+            raise ValueError(
+                f"An MLP needs at least an input and an output size; it got {described(sizes)}."
+            )
         self.sizes = tuple(whole(size, "A size of an MLP") for size in sizes)
         self.activation = activation
         self.bias = flag(bias, "bias")
@@ -50,7 +56,9 @@ class MLP(eqx.Module):
         """Return weights N(0, 1/fan-in), and biases 0."""
         keys = jax.random.split(key, len(self.sizes) - 1)
         layers = []
-        for key, (inputs, outputs) in zip(keys, itertools.pairwise(self.sizes), strict=True):
+        for key, (inputs, outputs) in zip(
+            keys, itertools.pairwise(self.sizes), strict=True
+        ):
             layer = {"W": _weights(key, (outputs, inputs), inputs, dtype)}
             if self.bias:
                 layer["b"] = jnp.zeros(outputs, dtype)
@@ -65,7 +73,8 @@ class MLP(eqx.Module):
 
 
 class WithLinear(eqx.Module):
-    """x -> network(x) + scale A x: a linear model and what it leaves. From a start at 0 the network stays 0.
+    """x -> network(x) + scale A x: a linear model and what it leaves. From a start at 0 the network
+    stays 0.
 
     >>> predict = WithLinear(MLP((3, 8, 2)))
     >>> predict(predict.init(jax.random.key(0)), jnp.ones(3)).shape
@@ -86,7 +95,8 @@ class WithLinear(eqx.Module):
 
 
 class CNN(eqx.Module):
-    """An image (rows, cols, colours) -> R^k: stages of a 3x3 convolution, activation and 2x2 mean, then linear.
+    """An image (rows, cols, colours) -> R^k: stages of a 3x3 convolution, activation and 2x2 mean,
+    then linear.
 
     >>> predict = CNN((8, 8, 3), channels=(4, 8), outputs=1)
     >>> predict(predict.init(jax.random.key(0)), jnp.ones((8, 8, 3))).shape
@@ -99,12 +109,18 @@ class CNN(eqx.Module):
     activation: str = eqx.field(static=True)
 
     def __init__(
-        self, shape: Sequence[int], channels: Sequence[int] = (16, 32), outputs: int = 1, activation: str = "elu"
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int] = (16, 32),
+        outputs: int = 1,
+        activation: str = "elu",
     ):
         activation_named(activation)
         for sizes, name in ((shape, "shape"), (channels, "channels")):
             if not isinstance(sizes, Sequence):
-                raise TypeError(f"{name} of a CNN must be a tuple of sizes; it is {described(sizes)}.")
+                raise TypeError(
+                    f"{name} of a CNN must be a tuple of sizes; it is {described(sizes)}."
+                )
         shape = [whole(size, "A size in the shape of a CNN") for size in shape]
         channels = [whole(size, "A size in the channels of a CNN") for size in channels]
         side = 2 ** len(channels)
@@ -125,19 +141,31 @@ class CNN(eqx.Module):
         depths = (colours, *self.channels)
         *stage_keys, last_key = jax.random.split(key, len(depths))
         stages = []
-        for key, (before, after) in zip(stage_keys, itertools.pairwise(depths), strict=True):
-            # They are drawn flat: the numbers are the same, but XLA takes seconds to compile a draw of four axes.
+        for key, (before, after) in zip(
+            stage_keys, itertools.pairwise(depths), strict=True
+        ):
+            # They are drawn flat: the numbers are the same, but XLA takes seconds to compile a draw
+            # of four axes.
             weights = _weights(key, (9 * before * after,), 9 * before, dtype)
-            stages.append({"W": weights.reshape(3, 3, before, after), "b": jnp.zeros(after, dtype)})
+            stages.append(
+                {
+                    "W": weights.reshape(3, 3, before, after),
+                    "b": jnp.zeros(after, dtype),
+                }
+            )
         side = 2 ** len(self.channels)
         features = (rows // side) * (cols // side) * depths[-1]
         return stages + MLP((features, self.outputs)).init(last_key, dtype)
 
-    def __call__(self, w: Params, x: Float[Array, "rows cols colours"]) -> Float[Array, " k"]:
+    def __call__(
+        self, w: Params, x: Float[Array, "rows cols colours"]
+    ) -> Float[Array, " k"]:
         act = activation_named(self.activation)
         for stage in w[:-1]:
             axes = ("NHWC", "HWIO", "NHWC")
-            images = jax.lax.conv_general_dilated(x[None], stage["W"], (1, 1), "SAME", dimension_numbers=axes)
+            images = jax.lax.conv_general_dilated(
+                x[None], stage["W"], (1, 1), "SAME", dimension_numbers=axes
+            )
             _, rows, cols, depth = images.shape
             x = act(images[0] + stage["b"][None, None, :])
             x = x.reshape(rows // 2, 2, cols // 2, 2, depth).mean((1, 3))

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .checks import described, number
+from .shown import shown
+from .types import Number
 
 
 class AbstractSchedule(eqx.Module):
     """t -> a positive number."""
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @abc.abstractmethod
     def __call__(self, t: Any) -> Array: ...
@@ -25,13 +30,13 @@ class Constant(AbstractSchedule):
     0.5
     """
 
-    s: Array
+    s: Number
 
     def __init__(self, s: Any):
         self.s = number(s, "The step of Constant", low=0.0, open=True)
 
     def __call__(self, t: Any) -> Array:
-        return self.s
+        return jnp.asarray(self.s)
 
 
 class InverseSqrt(AbstractSchedule):
@@ -41,13 +46,13 @@ class InverseSqrt(AbstractSchedule):
     0.25
     """
 
-    s: Array
+    s: Number
 
     def __init__(self, s: Any):
         self.s = number(s, "The step of InverseSqrt", low=0.0, open=True)
 
     def __call__(self, t: Any) -> Array:
-        return self.s / jnp.sqrt(jnp.asarray(t, self.s.dtype) + 1)
+        return self.s / jnp.sqrt(jnp.asarray(t, jnp.result_type(self.s)) + 1)
 
 
 class Inverse(AbstractSchedule):
@@ -57,13 +62,13 @@ class Inverse(AbstractSchedule):
     0.125
     """
 
-    s: Array
+    s: Number
 
     def __init__(self, s: Any):
         self.s = number(s, "The step of Inverse", low=0.0, open=True)
 
     def __call__(self, t: Any) -> Array:
-        return self.s / (jnp.asarray(t, self.s.dtype) + 1)
+        return self.s / (jnp.asarray(t, jnp.result_type(self.s)) + 1)
 
 
 class Power(AbstractSchedule):
@@ -73,23 +78,32 @@ class Power(AbstractSchedule):
     0.125
     """
 
-    s: Array
-    decay: Array
+    s: Number
+    decay: Number
 
     def __call__(self, t: Any) -> Array:
-        return self.s * (jnp.asarray(t, self.s.dtype) + 1) ** -self.decay
+        t = jnp.asarray(t, jnp.result_type(self.s))
+        return self.s * (t + 1) ** -self.decay
 
 
 def as_schedule(step: Any, name: str) -> Any:
-    """Return a constant schedule for a number, and a function of t, looked at through shapes alone, as it is."""
+    """Return a constant schedule for a number, and a function of t, looked at through shapes alone,
+    as it is.
+    """
     if not callable(step):
         return Constant(number(step, name, low=0.0, open=True))
     wanted = f"{name} must be a number, or a function of t = 0, 1, 2, ... that JAX can trace to one number"
     try:
-        value = jax.eval_shape(lambda t: jnp.asarray(step(t)), jax.ShapeDtypeStruct((), jnp.int32))
+        value = jax.eval_shape(
+            lambda t: jnp.asarray(step(t)), jax.ShapeDtypeStruct((), jnp.int32)
+        )
     except TypeError as error:
         raise TypeError(f"{wanted}; {described(step)} is not.") from error
-    real = jnp.issubdtype(value.dtype, jnp.integer) or jnp.issubdtype(value.dtype, jnp.floating)
+    real = jnp.issubdtype(value.dtype, jnp.integer) or jnp.issubdtype(
+        value.dtype, jnp.floating
+    )
     if value.shape != () or not real:
-        raise TypeError(f"{wanted}; {described(step)} returns {value.dtype} of shape {value.shape}.")
+        raise TypeError(
+            f"{wanted}; {described(step)} returns {value.dtype} of shape {value.shape}."
+        )
     return step

@@ -1,6 +1,6 @@
 """Names for arrays, and the two questions every layer asks of a number or a tree of parameters."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -9,16 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-Params = PyTree[Any]  # the user's tree; its floating-point leaves are the parameters, the rest is carried along
+# the user's tree; its floating-point leaves are the parameters, the rest is carried along
+Params = PyTree[Any]
 Scalar = Float[Array | np.ndarray, ""] | np.floating | float | int
 Key = Array
+if TYPE_CHECKING:
+    Number = Array
+else:  # at rest, a number that JAX would cut to 32 bits is one of NumPy (see precision.py)
+    Number = Array | np.ndarray
 Index = Any  # an integer, a slice or a vector of integers; see checks.check_batch
 
 is_parameter = eqx.is_inexact_array
 
 
 def parameters(w: Params) -> Params:
-    """Return the inexact array leaves of w, with None in place of the others (an empty subtree for tree arithmetic)."""
+    """Return the inexact array leaves of w, with None in place of the others (an empty subtree for
+    tree arithmetic).
+    """
     return eqx.filter(w, is_parameter)
 
 
@@ -27,26 +34,39 @@ def dtype_of(w: Params) -> jnp.dtype:
     return jnp.result_type(*jax.tree.leaves(parameters(w)))
 
 
-def with_arrays(w: Params) -> Params:
-    """Return w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they are parameters too.
+def has_x64() -> bool:
+    """Return whether JAX works in 64 bits here, by its setting or in a scope."""
+    return bool(jax.config.read("jax_enable_x64"))
 
-    They get the dtype of the arrays among the parameters, or the default one where there are none.
+
+def with_arrays(w: Params, data: Any = None) -> Params:
+    """Return w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they
+    are parameters too.
+
+    They get the dtype of the arrays among the parameters. Where there are none it is the default
+    one, or float64 beside data of it. Those that JAX would cut are arrays of NumPy.
     """
     is_number = lambda x: isinstance(x, float | np.floating)
     leaves = jax.tree.leaves(w)
     if not any(is_number(x) for x in leaves):
         return w
     arrays = [x for x in leaves if is_parameter(x) and not is_number(x)]
+    others = arrays or [x for x in jax.tree.leaves(data) if is_parameter(x)]
+    wide = not has_x64() and bool(others) and all(x.dtype == np.float64 for x in others)
     dtype = jnp.result_type(*(arrays or [float]))
 
     def convert(x: Any) -> Any:
-        return jnp.asarray(x, dtype) if is_number(x) else x
+        if not is_number(x):
+            return x
+        return np.asarray(x, np.float64) if wide else jnp.asarray(x, dtype)
 
     return jax.tree.map(convert, w)
 
 
 def as_dtype(x: Any, dtype: jnp.dtype) -> Any:
-    """Return x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of it, others as is."""
+    """Return x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of
+    it, others as is.
+    """
     if not is_parameter(x):
         return x
     if not jnp.issubdtype(x.dtype, jnp.complexfloating):

@@ -1,4 +1,6 @@
-"""How the benchmarks measure and report, without running one: rounds, ratios, caps, the table and its JSON."""
+"""How the benchmarks measure and report, without running one: rounds, ratios, caps, the table and
+its JSON.
+"""
 
 import argparse
 import json
@@ -26,15 +28,25 @@ def fake(*times):
 
 
 def test_a_race_pairs_the_times_of_a_round():
-    (row,) = harness.race("case", fake(1.0, 2.0, 4.0), {"peer": fake(2.0, 8.0, 12.0)}, 3, compile=0.5)
+    (row,) = harness.race(
+        "case", fake(1.0, 2.0, 4.0), {"peer": fake(2.0, 8.0, 12.0)}, 3, compile=0.5
+    )
     assert (row["ours"], row["theirs"], row["compile"]) == (2.0, 8.0, 0.5)
     assert (row["low"], row["ratio"], row["high"]) == (2.5, 3.0, 3.5)  # of 2, 4 and 3
 
 
 def test_a_race_without_peers_has_our_quartiles():
     (row,) = harness.race("case", fake(1.0, 2.0, 4.0), {}, 3, compile=0.5)
-    assert (row["peer"], row["fast"], row["ours"], row["slow"], row["compile"]) == ("", 1.5, 2.0, 3.0, 0.5)
-    assert "ours 2 s (1.5 s to 3 s)" in harness.show(row) and "2 s (1.5 s to 3 s)" in table.cells(row)
+    assert (row["peer"], row["fast"], row["ours"], row["slow"], row["compile"]) == (
+        "",
+        1.5,
+        2.0,
+        3.0,
+        0.5,
+    )
+    assert "ours 2 s (1.5 s to 3 s)" in harness.show(
+        row
+    ) and "2 s (1.5 s to 3 s)" in table.cells(row)
 
 
 def test_slow_cut_off_inexact_and_missing_peers_are_all_named():
@@ -43,8 +55,15 @@ def test_slow_cut_off_inexact_and_missing_peers_are_all_named():
     rows = {row["peer"]: row for row in harness.race("case", fake(2.0), peers, 5)}
     assert slow.calls == cut.calls == inexact.calls == 1
     assert rows["slow"]["ratio"] == 30.5 and rows["slow"]["note"] == ""
-    assert rows["cut"]["over"] == 120.0 and rows["cut"]["ratio"] == 60.0 and "> 120 s" in harness.show(rows["cut"])
-    assert rows["inexact"]["ratio"] is None and rows["inexact"]["note"] == "accuracy not reached"
+    assert (
+        rows["cut"]["over"] == 120.0
+        and rows["cut"]["ratio"] == 60.0
+        and "> 120 s" in harness.show(rows["cut"])
+    )
+    assert (
+        rows["inexact"]["ratio"] is None
+        and rows["inexact"]["note"] == "accuracy not reached"
+    )
     assert rows["absent"]["note"] == "not installed" and rows["absent"]["ours"] == 2.0
 
 
@@ -54,7 +73,13 @@ def test_ours_has_to_reach_the_accuracy():
 
 
 def test_targets_go_into_the_note():
-    peers = {"fast": fake(0.5), "twin": fake(3.0), "cut": fake(float("inf")), "free": fake(1.0), "absent": None}
+    peers = {
+        "fast": fake(0.5),
+        "twin": fake(3.0),
+        "cut": fake(float("inf")),
+        "free": fake(1.0),
+        "absent": None,
+    }
     rows = harness.race("case", fake(1.0), peers, 1, notes={"twin": "said"})
     targets = {"fast": 1 / 1.15, "twin": 1.5, "cut": 200.0, "absent": 2.0}
     notes = {row["peer"]: row["note"] for row in harness.judged(rows, targets)}
@@ -78,7 +103,12 @@ def test_a_benchmark_leaves_its_rows_when_it_fails(tmp_path, capsys):
 
 @pytest.fixture
 def report():
-    peers = {"torch": fake(0.003), "optax, scan": fake(0.0005), "slow": fake(float("inf")), "pyepo": None}
+    peers = {
+        "torch": fake(0.003),
+        "optax, scan": fake(0.0005),
+        "slow": fake(float("inf")),
+        "pyepo": None,
+    }
     rows = harness.race("a | b", fake(0.001), peers, 1, compile=2.0)
     rows += harness.race("step", fake(1.0), {"a plain sum": fake(0.1)}, 1)  # no peer
     rows += [harness.count("training", "limit", 1.2, 1.5, "kept", "GiB")]
@@ -90,7 +120,12 @@ def report():
 def test_the_table_as_text(report):
     lines = table.text(report, suite.SUITE).splitlines()
     (torch,) = [line for line in lines if " torch  " in line]
-    assert torch.split("  ")[0] == "a | b" and "1 ms" in torch and "3 (3 to 3)" in torch and "2 s" in torch
+    assert (
+        torch.split("  ")[0] == "a | b"
+        and "1 ms" in torch
+        and "3 (3 to 3)" in torch
+        and "2 s" in torch
+    )
     assert any("> 120 s" in line and "> 1.2e+05" in line for line in lines)
     assert any("1.2 GiB" in line and "1.5 GiB" in line for line in lines)
     assert lines[-4:] == [
@@ -104,12 +139,16 @@ def test_the_table_as_text(report):
 def test_the_table_in_a_page(report):
     text = table.markdown(report, suite.SUITE)
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.HEAD) + 1}
+    assert {line.replace("\\|", "").count("|") for line in lines} == {
+        len(table.HEAD) + 1
+    }
     assert "### 3. SGD and PLI steps" in text and f"jax {suite._version('jax')}" in text
     page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
     once = table.between_markers(page, text)
     assert once == table.between_markers(once, text)
-    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once
+    assert (
+        once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once
+    )
     with pytest.raises(ValueError, match="needs one line"):
         table.between_markers("no markers", text)
 
@@ -126,21 +165,31 @@ def test_versions_of_what_is_not_there_are_none():
 
 def bench(*arguments):
     command = [sys.executable, "-m", "bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_list():
     listed = bench("--list")
     assert listed.returncode == 0
-    assert [line.split()[0] for line in listed.stdout.splitlines()][1:8] == list(suite.SUITE)
-    assert {"advisor", "memory", "words"} <= set(listed.stdout.split()) and "harness" not in listed.stdout
+    assert [line.split()[0] for line in listed.stdout.splitlines()][1:8] == list(
+        suite.SUITE
+    )
+    assert {"advisor", "memory", "words"} <= set(
+        listed.stdout.split()
+    ) and "harness" not in listed.stdout
 
 
 def test_wrong_use(tmp_path, capsys):
     assert suite.main(["--only", "nope"]) == 2
     assert capsys.readouterr().err.startswith("bench: --only nope: there is robust, ")
     assert suite.main(["--only", "steps", "--docs"]) == 2
-    assert suite.main(["--ours", "--docs"]) == suite.main(["--ours", "--only", "nist"]) == 2
+    assert (
+        suite.main(["--ours", "--docs"])
+        == suite.main(["--ours", "--only", "nist"])
+        == 2
+    )
     assert suite.main(["--from", "no-such-file"]) == 2
     for number, text in enumerate(("{", "[]", "{}", '{"benchmarks": 3}')):
         (tmp_path / f"{number}.json").write_text(text)
@@ -168,10 +217,14 @@ sys.exit(suite.main(sys.argv[1:]))
 def test_ctrl_c_keeps_the_rows_so_far(tmp_path, capsys):
     file = tmp_path / "new" / "bench.json"
     command = [sys.executable, "-c", INTERRUPTED, "--json", str(file)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    found = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert found.returncode == 130, found.stderr
     kept = json.loads(file.read_text())["benchmarks"]
     assert list(kept) == ["robust"] and kept["robust"]["status"] == "interrupted"
-    assert [row["case"] for row in kept["robust"]["rows"]] == ["robust"] and "interrupted: robust" in found.stdout
+    assert [row["case"] for row in kept["robust"]["rows"]] == [
+        "robust"
+    ] and "interrupted: robust" in found.stdout
     assert suite.main(["--from", str(file)]) == 130
     assert found.stdout.endswith(capsys.readouterr().out)

@@ -22,14 +22,24 @@ def start():
     """Start `proxlin` and hand back the process."""
 
     def start(
-        *arguments: object, experiments: str = "toy", limit: int = 0, start_new_session: bool = False
+        *arguments: object,
+        experiments: str = "toy",
+        limit: int = 0,
+        start_new_session: bool = False,
     ) -> subprocess.Popen:
         """limit: the largest file, in bytes, that the process may write."""
         command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
         pipe = subprocess.PIPE
-        given = environment(PROXLIN_EXPERIMENTS=experiments, COLUMNS="100", TOY_LIMIT=str(limit))
+        given = environment(
+            PROXLIN_EXPERIMENTS=experiments, COLUMNS="100", TOY_LIMIT=str(limit)
+        )
         return subprocess.Popen(
-            command, stdout=pipe, stderr=pipe, text=True, env=given, start_new_session=start_new_session
+            command,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            env=given,
+            start_new_session=start_new_session,
         )
 
     return start
@@ -49,12 +59,16 @@ def cli(start):
 
 @pytest.fixture
 def refused(cli):
-    """Run `proxlin` with wrong use: it must say so in one sentence and exit with code 2. Returns the sentence."""
+    """Run `proxlin` with wrong use: it must say so in one sentence and exit with code 2. Returns
+    the sentence.
+    """
 
     def run(*arguments: object, **settings: str) -> str:
         code, _, err = cli(*arguments, **settings)
         assert code == 2, err
-        assert err.startswith("proxlin: ") and err.endswith(".\n") and err.count("\n") == 1, err
+        assert (
+            err.startswith("proxlin: ") and err.endswith(".\n") and err.count("\n") == 1
+        ), err
         return err
 
     return run

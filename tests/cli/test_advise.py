@@ -15,7 +15,11 @@ def table(tmp_path):
     x = rng.normal(size=(30, 2))
     path = tmp_path / "table.csv"
     rows = np.column_stack([x, x @ [1.0, -2.0] + 0.1 * rng.normal(size=30)])
-    path.write_text("a,b,price\n" + "\n".join(",".join(map(str, row)) for row in rows.tolist()) + "\n")
+    path.write_text(
+        "a,b,price\n"
+        + "\n".join(",".join(map(str, row)) for row in rows.tolist())
+        + "\n"
+    )
     return path
 
 
@@ -25,8 +29,11 @@ def test_advice_as_json_with_a_snippet_that_runs(table, capsys, monkeypatch):
     assert main(["advise", str(table), "--target", "price", *options]) == 0
     out, err = capsys.readouterr()
     advice = json.loads(out)
-    assert advice["recommendation"] == "cannot tell"  # the budget is not enough for 80 passes
-    assert advice["plan"]["passes"] == 5.0 and "Give a larger budget" in advice["reason"]
+    # the budget is not enough for 80 passes
+    assert advice["recommendation"] == "cannot tell"
+    assert (
+        advice["plan"]["passes"] == 5.0 and "Give a larger budget" in advice["reason"]
+    )
     assert "sgd: 8 settings, 5 passes each" in err
     names: dict = {}
     exec(advice["snippet"], names)
@@ -49,11 +56,21 @@ def test_bad_tables(text, sentence, tmp_path, capsys):
     path.write_text(text)
     assert main(["advise", str(path), "--target", "b"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"proxlin: {path}") and sentence in err and err.endswith(".\n") and err.count("\n") == 1
+    assert (
+        err.startswith(f"proxlin: {path}")
+        and sentence in err
+        and err.endswith(".\n")
+        and err.count("\n") == 1
+    )
 
 
 def test_bad_options(table, capsys):
-    for options in (["--hidden", "-1"], ["--budget", "0"], ["--passes", "nan"], ["--seed", "-1"]):
+    for options in (
+        ["--hidden", "-1"],
+        ["--budget", "0"],
+        ["--passes", "nan"],
+        ["--seed", "-1"],
+    ):
         assert main(["advise", str(table), "--target", "price", *options]) == 2
         assert options[0] in capsys.readouterr().err
     assert main(["advise", str(table)]) == 2

@@ -1,4 +1,6 @@
-"""The report in a real browser: it loads offline, says its values, switches, sorts, and runs nothing from the data."""
+"""The report in a real browser: it loads offline, says its values, switches, sorts, and runs
+nothing from the data.
+"""
 
 import os
 import shutil
@@ -15,7 +17,9 @@ from proxlin.experiments.engine.workers import Local
 from proxlin.plots.curves import Curve, draw
 from proxlin.plots.drawing import Drawing, Point
 
-EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> & </script>"
+EVIL = (
+    "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> & </script>"
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MANY = 30  # rows of the table that starts closed
 
@@ -25,17 +29,29 @@ def run(context: Context) -> Result:
 
     x = np.arange(5.0)
     curves = [
-        Curve("a panel", method, np.stack([x * cost, x * cost]), np.stack([scale / (x + 1), scale / (x + 2)]), axis)
+        Curve(
+            "a panel",
+            method,
+            np.stack([x * cost, x * cost]),
+            np.stack([scale / (x + 1), scale / (x + 2)]),
+            axis,
+        )
         for axis, cost in (("passes", 1.0), ("seconds", 0.1))
         for method, scale in (("SGD", 1.0), (EVIL, 3.0))
     ]
     cells = Figure()
     cells.subplots().set(xlim=(0, 2), ylim=(0, 1))
-    points = [Point(0, 0.5, 0.5, "left cell\n<b>1</b>"), Point(0, 1.5, 0.5, "right cell\n2")]
+    points = [
+        Point(0, 0.5, 0.5, "left cell\n<b>1</b>"),
+        Point(0, 1.5, 0.5, "right cell\n2"),
+    ]
     values = [9.0, 10.0, float("inf"), None, -1e-9]
     return Result(
         tables={
-            "losses": [{"i": i, "loss": value, "who": EVIL if i == 0 else f"m{i}"} for i, value in enumerate(values)],
+            "losses": [
+                {"i": i, "loss": value, "who": EVIL if i == 0 else f"m{i}"}
+                for i, value in enumerate(values)
+            ],
             "long": [{"i": i} for i in range(MANY)],
         },
         figures={**draw("curves", curves), "cells": Drawing(cells, points)},
@@ -47,7 +63,10 @@ def run(context: Context) -> Result:
 @pytest.fixture(scope="module")
 def browser(require):
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    require(path is not None, f"needs a browser on PATH, one of {', '.join(BROWSERS)}: apt install chromium")
+    require(
+        path is not None,
+        f"needs a browser on PATH, one of {', '.join(BROWSERS)}: apt install chromium",
+    )
     with sync_playwright() as playwright:
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=path, args=sandbox)
@@ -58,14 +77,23 @@ def browser(require):
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     data = Origin("stripes", "synthetic", EVIL, "synthetic")
-    experiment = Experiment("zebra", "A page", ("C1",), run, {"quick": {"sizes": [1, 2]}}, data=lambda config: (data,))
+    experiment = Experiment(
+        "zebra",
+        "A page",
+        ("C1",),
+        run,
+        {"quick": {"sizes": [1, 2]}},
+        data=lambda config: (data,),
+    )
     request = Request("quick", 0, tmp_path_factory.mktemp("page"), quiet=True)
     return reproduce([experiment], request, lambda text: None, Local(1), 1).resolve()
 
 
 @pytest.fixture
 def visit(browser, file):
-    """Open the page in a fresh window; at the end nothing may have gone wrong in it or been fetched."""
+    """Open the page in a fresh window; at the end nothing may have gone wrong in it or been
+    fetched.
+    """
     troubles, fetched, contexts = [], [], []
 
     def visit(**settings) -> Page:
@@ -97,9 +125,15 @@ def hover(page: Page, picture: Locator, x: float, y: float) -> str:
 def test_charts_draw_and_hovering_shows_values(visit):
     page = visit()
     expect(page.locator("figure .picture svg")).to_have_count(3)
-    cells, curves = page.locator("figure").nth(1).locator(".picture"), page.locator("figure").nth(0)
+    cells, curves = (
+        page.locator("figure").nth(1).locator(".picture"),
+        page.locator("figure").nth(0),
+    )
     assert cells.bounding_box()["width"] > 400 and cells.bounding_box()["height"] > 200
-    assert hover(page, cells, 0.1, 0.9) == "left cell\n<b>1</b>" and hover(page, cells, 0.6, 0.2) == "right cell\n2"
+    assert (
+        hover(page, cells, 0.1, 0.9) == "left cell\n<b>1</b>"
+        and hover(page, cells, 0.6, 0.2) == "right cell\n2"
+    )
     text = hover(page, curves.locator(".picture").nth(0), 0.95, 0.95)
     assert text == "SGD\n4 effective passes\ntest loss 0.1833 [0.1667, 0.2]"
     page.mouse.move(1, 1)
@@ -110,7 +144,10 @@ def test_values_by_keyboard(visit):
     page = visit()
     page.locator("figure .picture").nth(0).focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator(".readout").inner_text() == "SGD\n0 effective passes\ntest loss 0.75 [0.5, 1]"
+    assert (
+        page.locator(".readout").inner_text()
+        == "SGD\n0 effective passes\ntest loss 0.75 [0.5, 1]"
+    )
     page.keyboard.press("ArrowRight")
     assert "1 effective passes" in page.locator(".readout").inner_text()
     page.keyboard.press("ArrowDown")
@@ -127,7 +164,9 @@ def test_the_switch_and_the_enlarged_figure(visit):
     expect(seconds).to_be_hidden()
     figure.get_by_role("button", name="seconds").press("Enter")
     expect(passes).to_be_hidden()
-    expect(figure.get_by_role("button", name="seconds")).to_have_attribute("aria-pressed", "true")
+    expect(figure.get_by_role("button", name="seconds")).to_have_attribute(
+        "aria-pressed", "true"
+    )
     assert "seconds\ntest loss" in hover(page, seconds.locator(".picture"), 0.9, 0.9)
     figure.get_by_role("button", name="Enlarge").click()
     dialog = page.get_by_role("dialog")
@@ -144,7 +183,10 @@ def test_the_switch_and_the_enlarged_figure(visit):
 def test_tables_sort_and_long_ones_are_closed(visit):
     page = visit()
     table = page.locator("table.sorts").filter(has_text="loss").nth(-1)
-    column = lambda: [cell.strip() for cell in table.locator("tbody tr td:nth-child(2)").all_inner_texts()]
+    column = lambda: [
+        cell.strip()
+        for cell in table.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    ]
     loss = table.get_by_role("button", name="loss")
     loss.click()
     assert column() == ["-1e-09", "9", "10", "inf", ""]
@@ -169,11 +211,15 @@ def test_a_verdict_on_a_stand_in_is_none_and_a_quick_profile_is_named(visit):
     page = visit()
     expect(page.locator("td.verdict")).to_have_text("not judged (synthetic)")
     expect(page.locator("main")).to_contain_text("stripes (synthetic)")
-    expect(page.locator(".warning", has_text="a smoke test of the code").first).to_be_visible()
+    expect(
+        page.locator(".warning", has_text="a smoke test of the code").first
+    ).to_be_visible()
 
 
 def test_dark_and_light(visit):
-    ground = lambda page: page.evaluate("getComputedStyle(document.body).backgroundColor")
+    ground = lambda page: page.evaluate(
+        "getComputedStyle(document.body).backgroundColor"
+    )
     light, dark = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
     page = visit(color_scheme="dark")
     assert ground(page) == dark
@@ -184,7 +230,8 @@ def test_dark_and_light(visit):
     page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("delete document.documentElement.dataset.theme")
     assert ground(page) == light
-    expect(page.locator("figure").nth(0).locator(".view").nth(1)).to_be_visible()  # paper has no switch
+    # paper has no switch
+    expect(page.locator("figure").nth(0).locator(".view").nth(1)).to_be_visible()
 
 
 def test_a_phone_does_not_scroll_sideways(visit):

@@ -1,4 +1,6 @@
-"""The command line with damaged files and odd arguments: exit code 0, or 2 and one sentence; never a traceback."""
+"""The command line with damaged files and odd arguments: exit code 0, or 2 and one sentence; never
+a traceback.
+"""
 
 import random
 import re
@@ -19,7 +21,9 @@ from proxlin.tables import fit as fitting
 
 pytestmark = pytest.mark.slow
 EACH = 60
-TABLE = b"a,colour,y\n" + b"".join(b"%d.5,%s,%d\n" % (i, (b"red", b"blue")[i % 2], i * i) for i in range(24))
+TABLE = b"a,colour,y\n" + b"".join(
+    b"%d.5,%s,%d\n" % (i, (b"red", b"blue")[i % 2], i * i) for i in range(24)
+)
 
 
 def files_of(reader: str) -> tuple[dict[str, bytes], object]:
@@ -43,21 +47,54 @@ COMMANDS = {
     "predict, model": (predict_model, "model"),
     "predict, table": (predict_table, "table, CSV"),
     "predict, Parquet": (predict_table, "table, Parquet"),
-    "fit, CSV": (lambda path: ["fit", str(path), "--target", "y", "--out", str(path.parent / "out")], "table, CSV"),
-    "fit, ARFF": (lambda path: ["fit", str(path), "--target", "y", "--out", str(path.parent / "out")], "table, ARFF"),
+    "fit, CSV": (
+        lambda path: [
+            "fit",
+            str(path),
+            "--target",
+            "y",
+            "--out",
+            str(path.parent / "out"),
+        ],
+        "table, CSV",
+    ),
+    "fit, ARFF": (
+        lambda path: [
+            "fit",
+            str(path),
+            "--target",
+            "y",
+            "--out",
+            str(path.parent / "out"),
+        ],
+        "table, ARFF",
+    ),
     "advise": (lambda path: ["advise", str(path), "--target", "y"], "table of numbers"),
     "report": (lambda path: ["report", str(path.parent), "--json"], "store"),
     "data get": (
-        lambda path: ["data", "get", "covtype", "--from", str(path), "--sha256", cache.sha256(path)],
+        lambda path: [
+            "data",
+            "get",
+            "covtype",
+            "--from",
+            str(path),
+            "--sha256",
+            cache.sha256(path),
+        ],
         "libsvm, bz2",
     ),
-    "reproduce": (lambda path: ["reproduce", path.stem, "--config", str(path), "--dry-run"], "config"),
+    "reproduce": (
+        lambda path: ["reproduce", path.stem, "--config", str(path), "--dry-run"],
+        "config",
+    ),
 }
 
 
 @pytest.fixture(autouse=True)
 def no_computing(monkeypatch, tmp_path):
-    """A file that is good enough to be computed with ends there, in a sentence: what is tested comes before that."""
+    """A file that is good enough to be computed with ends there, in a sentence: what is tested
+    comes before that.
+    """
 
     def stop(*_: object, **__: object) -> None:
         raise UserError("this is as far as the test goes.")
@@ -96,13 +133,26 @@ def test_damaged_files(name, tmp_path, capsys, figures):
         folder.mkdir()
         (folder / each).write_bytes(damaged(seeds[each], rng, codec))
         codes[judged(command(folder / each), capsys)] += 1
-    figures(f"command-line-{name.replace(', ', '-').replace(' ', '-')}", files=EACH, done=codes[0], refused=codes[2])
+    figures(
+        f"command-line-{name.replace(', ', '-').replace(' ', '-')}",
+        files=EACH,
+        done=codes[0],
+        refused=codes[2],
+    )
 
 
 OPTIONS = {
     "fit": ("--seed", "--hidden", "--loss", "--solver", "--target"),
     "advise": ("--seed", "--hidden", "--budget", "--passes", "--target"),
-    "reproduce": ("--seed", "--workers", "--profile", "--engine", "--scheduler", "--only", "--config"),
+    "reproduce": (
+        "--seed",
+        "--workers",
+        "--profile",
+        "--engine",
+        "--scheduler",
+        "--only",
+        "--config",
+    ),
 }
 
 
@@ -111,9 +161,22 @@ def test_odd_arguments(command, tmp_path, capsys, figures):
     """Each option with each odd text: most are refused; an odd number that is one is taken."""
     table = tmp_path / "table.csv"
     table.write_bytes(TABLE)
-    fixed = ["fig2", "--dry-run"] if command == "reproduce" else [str(table), "--target", "nowhere"]
+    fixed = (
+        ["fig2", "--dry-run"]
+        if command == "reproduce"
+        else [str(table), "--target", "nowhere"]
+    )
     codes = Counter()
     for option in OPTIONS[command]:
         for text in (*NUMBERS, "\x1b[0m", "--", "-", "../..", "x" * 3000):
-            codes[judged([command, *fixed, f"{option}={text.encode('utf-8', 'replace').decode()}"], capsys)] += 1
+            codes[
+                judged(
+                    [
+                        command,
+                        *fixed,
+                        f"{option}={text.encode('utf-8', 'replace').decode()}",
+                    ],
+                    capsys,
+                )
+            ] += 1
     figures(f"arguments-{command}", runs=codes.total(), done=codes[0], refused=codes[2])

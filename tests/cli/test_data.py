@@ -38,14 +38,29 @@ def run(capsys):
 
 def test_get_keeps_a_file_and_its_test_set(run, small):
     code, out, err = run("get", "ijcnn1", "--from", small / "small.bz2")
-    assert (code, err) == (0, "") and "ijcnn1: 2 x 3 from" in out and "ijcnn1.t: 4 x 3 from" in out
-    assert sorted(path.name for path in (small / "cache/libsvm").iterdir()) == ["ijcnn1.npz", "ijcnn1.t.npz"]
+    assert (
+        (code, err) == (0, "")
+        and "ijcnn1: 2 x 3 from" in out
+        and "ijcnn1.t: 4 x 3 from" in out
+    )
+    assert sorted(path.name for path in (small / "cache/libsvm").iterdir()) == [
+        "ijcnn1.npz",
+        "ijcnn1.t.npz",
+    ]
     code, out, _ = run("list")
     lines = out.splitlines()
-    assert code == 0 and lines[0].endswith("in the cache, small.bz2") and "581,012 x 54" in lines[2]
+    assert (
+        code == 0
+        and lines[0].endswith("in the cache, small.bz2")
+        and "581,012 x 54" in lines[2]
+    )
     assert "synthetic, until `proxlin data get covtype" in lines[2]
     parts = classification.parts("ijcnn1", validation=0.5, say=pytest.fail)
-    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [1, 1, 4]
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [
+        1,
+        1,
+        4,
+    ]
 
 
 def test_get_finds_the_file_in_the_data_folder(run, small, monkeypatch):
@@ -80,7 +95,10 @@ def test_a_broken_line_is_named_and_leaves_nothing(run, small):
     bad = small / "bad.bz2"
     bad.write_bytes(bz2.compress(TEXT + b"1 3:1 2:1\n"))
     code, _, err = run("get", "ijcnn1", "--from", bad, "--sha256", cache.sha256(bad))
-    assert (code, err) == (2, f"proxlin: {bad}, line 3: the index 2 comes after 3; they must increase.\n")
+    assert (code, err) == (
+        2,
+        f"proxlin: {bad}, line 3: the index 2 comes after 3; they must increase.\n",
+    )
     bad.write_bytes(bz2.compress(TEXT * 1000)[:-20])
     code, _, err = run("get", "ijcnn1", "--from", bad, "--sha256", cache.sha256(bad))
     assert code == 2 and "the compressed file ends too early" in err
@@ -91,11 +109,17 @@ def test_a_cache_that_cannot_be_written(run, small, monkeypatch):
     (small / "file").write_text("mine")
     monkeypatch.setenv("PROXLIN_CACHE", str(small / "file"))
     code, _, err = run("get", "ijcnn1", "--from", small / "small.bz2")
-    assert code == 2 and str(small / "file") in err and (small / "file").read_text() == "mine"
+    assert (
+        code == 2
+        and str(small / "file") in err
+        and (small / "file").read_text() == "mine"
+    )
 
 
 def test_check_and_make(run, small, monkeypatch):
-    monkeypatch.setitem(classification.SOURCES, "covtype", classification.Source("none", "", 10, 3, 0.4))
+    monkeypatch.setitem(
+        classification.SOURCES, "covtype", classification.Source("none", "", 10, 3, 0.4)
+    )
     code, out, _ = run("make", "covtype")
     assert code == 0 and "10 x 3 synthetic" in out
     with np.load(small / "cache/synthetic/covtype.npz") as made:
@@ -106,7 +130,9 @@ def test_check_and_make(run, small, monkeypatch):
     code, out, _ = run("check")
     assert code == 0 and "is old or damaged and will be rebuilt" in out.splitlines()[0]
     listed = json.loads(run("list", "--json")[1])
-    assert [each["name"] for each in listed] == list(classification.SOURCES) and listed[0]["columns"] == 3
+    assert [each["name"] for each in listed] == list(classification.SOURCES) and listed[
+        0
+    ]["columns"] == 3
     (small / "below").mkdir()
     (small / "below/small.bz2").write_bytes(b"something else")
     monkeypatch.setenv("PROXLIN_DATA", str(small))

@@ -36,7 +36,13 @@ def write_table(path: Path, n: int = 60, outliers: int = 6, **cells: str) -> Pat
     a, colour = rng.normal(size=n), rng.integers(0, 3, n)
     y = 2 * a + colour + 0.1 * rng.normal(size=n)
     y[:outliers] += 1000.0
-    columns = {"": range(1, n + 1), "a": a, "colour": [COLOURS[j] for j in colour], "y": y, "<b>z</b>": -a}
+    columns = {
+        "": range(1, n + 1),
+        "a": a,
+        "colour": [COLOURS[j] for j in colour],
+        "y": y,
+        "<b>z</b>": -a,
+    }
     columns = {name: [str(x) for x in column] for name, column in columns.items()}
     for name, cell in cells.items():
         columns[name][0] = cell
@@ -58,12 +64,24 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     table = write_table(folder / "table.csv", a="")
     with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as output:
-        patch.setattr(searching, "NETWORKS", (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0)))
+        patch.setattr(
+            searching, "NETWORKS", (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0))
+        )
         patch.setattr(training, "FITS", 10)
         patch.setattr(searching, "MEMBERS", 3)
         out = io.StringIO()
         output.setattr("sys.stdout", out)
-        options = ["--target", "y", "--target", "<b>z</b>", "--hidden", "3", "--out", str(folder / "out"), "--json"]
+        options = [
+            "--target",
+            "y",
+            "--target",
+            "<b>z</b>",
+            "--hidden",
+            "3",
+            "--out",
+            str(folder / "out"),
+            "--json",
+        ]
         assert main(["fit", str(table), *options]) == 0
     return folder / "out", json.loads(out.getvalue()), table
 
@@ -74,20 +92,40 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
     assert names == set(commands_fit.FILES)  # as they are checked before the fit
     rows = {(row["target"], row["loss"]): row for row in answer["metrics"]}
     robust = rows["y", "l2"]
-    assert robust["mean absolute error low"] is robust["over least squares high"] is None  # of twelve rows, no interval
-    assert "an interval needs 20 held-out rows and there are 12" in (out / "report.html").read_text()
-    assert robust["median absolute error"] < 0.5 < rows["y", "least squares"]["median absolute error"]
+    # of twelve rows, no interval
+    assert (
+        robust["mean absolute error low"] is robust["over least squares high"] is None
+    )
+    assert (
+        "an interval needs 20 held-out rows and there are 12"
+        in (out / "report.html").read_text()
+    )
+    assert (
+        robust["median absolute error"]
+        < 0.5
+        < rows["y", "least squares"]["median absolute error"]
+    )
     assert any("'a': 1 of 60 cells are missing" in note for note in answer["notes"])
     assert any("it numbers the rows" in note for note in answer["notes"])
     assert answer["rows"] == 60 and answer["held_out"] == 12
-    assert [row["target"] for row in read(out / "metrics.csv")] == ["y", "y", "<b>z</b>", "<b>z</b>"]
+    assert [row["target"] for row in read(out / "metrics.csv")] == [
+        "y",
+        "y",
+        "<b>z</b>",
+        "<b>z</b>",
+    ]
     assert sum(row["chosen"] == "True" for row in read(out / "settings.csv")) == 3
 
 
 def test_the_page_escapes_and_fetches_nothing(fitted):
     text = (fitted[0] / "report.html").read_text()
-    assert "&lt;b&gt;z&lt;/b&gt;" in text and "<b>z</b>" not in text.split("<script type")[0].split("</script>")[-1]
-    assert "default-src 'none'" in text and "http://" not in text.replace("http://www.w3.org", "")
+    assert (
+        "&lt;b&gt;z&lt;/b&gt;" in text
+        and "<b>z</b>" not in text.split("<script type")[0].split("</script>")[-1]
+    )
+    assert "default-src 'none'" in text and "http://" not in text.replace(
+        "http://www.w3.org", ""
+    )
 
 
 def test_predictions(fitted, tmp_path, capsys):
@@ -96,14 +134,31 @@ def test_predictions(fitted, tmp_path, capsys):
     text, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(text)))
     truth = read(table)
-    error = [abs(float(row["y"]) - float(true["y"])) for row, true in zip(rows, truth, strict=True)]
+    error = [
+        abs(float(row["y"]) - float(true["y"]))
+        for row, true in zip(rows, truth, strict=True)
+    ]
     assert list(rows[0]) == ["y", "<b>z</b>"] and np.median(error[6:]) < 0.5
     assert "'a': 1 of 60 cells are missing" in err
     new = tmp_path / "new.csv"
     new.write_text("colour,a\nred,0.5\nviolet,0.5\n,0.5\n")
-    assert main(["predict", str(out / "model.npz"), str(new), "--out", str(tmp_path / "p.csv")]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(out / "model.npz"),
+                str(new),
+                "--out",
+                str(tmp_path / "p.csv"),
+            ]
+        )
+        == 0
+    )
     text, err = capsys.readouterr()
-    assert text == "" and "'violet', not seen in the fit, taken as none of its categories" in err
+    assert (
+        text == ""
+        and "'violet', not seen in the fit, taken as none of its categories" in err
+    )
     unseen, missing = (tmp_path / "p.csv").read_text().splitlines()[2:]
     assert unseen == missing
     assert main(["predict", str(out / "model.npz"), str(new), "--json", "--quiet"]) == 0
@@ -117,8 +172,14 @@ def test_predictions(fitted, tmp_path, capsys):
         ("a,b\n1,2\n", "has no column 'c'; it has a, b."),
         ("colour,c\n1,2\n", None),
         ("x,c\n" + "1,2\n" * 20, "column 'c' is 2 in every row"),
-        ("x,c\n" + "1,red\n2,green\n" * 10, "column 'c' holds texts; a target must be numeric"),
-        ("x,c\n" + "1,2\n2,3\nfoo,4\n" * 10, "row 3, column 'x': 'foo' is not a finite number"),
+        (
+            "x,c\n" + "1,red\n2,green\n" * 10,
+            "column 'c' holds texts; a target must be numeric",
+        ),
+        (
+            "x,c\n" + "1,2\n2,3\nfoo,4\n" * 10,
+            "row 3, column 'x': 'foo' is not a finite number",
+        ),
         ("x,c\n" + ",2\n,3\n" * 10, "column 'x' has no filled cell; remove it"),
         ("x,c\n" + "1,2\n2,\n" * 5, None),
         ("x,c\n" + "1,2\n1,3\n" * 10, "has no column left to predict c from"),
@@ -127,15 +188,38 @@ def test_predictions(fitted, tmp_path, capsys):
 def test_bad_tables_leave_nothing(text, sentence, tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    assert main(["fit", str(path), "--target", "c", "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert (
+        main(
+            [
+                "fit",
+                str(path),
+                "--target",
+                "c",
+                "--out",
+                str(tmp_path / "out"),
+                "--quiet",
+            ]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
-    assert err.startswith(f"proxlin: {path}") and err.endswith(".\n") and err.count("\n") == 1
+    assert (
+        err.startswith(f"proxlin: {path}")
+        and err.endswith(".\n")
+        and err.count("\n") == 1
+    )
     assert (sentence or "") in err and not (tmp_path / "out").exists()
 
 
 def test_bad_options(tmp_path, capsys):
     table = write_table(tmp_path / "table.csv")
-    wrong = {"--loss": "l3", "--solver": "adam", "--hidden": "-1", "--seed": "-1", "--out": str(table)}
+    wrong = {
+        "--loss": "l3",
+        "--solver": "adam",
+        "--hidden": "-1",
+        "--seed": "-1",
+        "--out": str(table),
+    }
     for option, value in wrong.items():
         assert main(["fit", str(table), "--target", "y", option, value]) == 2
         assert f"{option} {value}" in capsys.readouterr().err
@@ -150,11 +234,15 @@ def test_bad_options(tmp_path, capsys):
 def test_a_file_larger_than_memory(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(frames, "MEMORY", 2**50)
     table = write_table(tmp_path / "table.csv")
-    assert main(["fit", str(table), "--target", "y", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        main(["fit", str(table), "--target", "y", "--out", str(tmp_path / "out")]) == 2
+    )
     assert "GiB of memory to be read" in capsys.readouterr().err
 
 
-def tampered(path: Path, members: dict[str, bytes | None], compress: int = zipfile.ZIP_STORED) -> None:
+def tampered(
+    path: Path, members: dict[str, bytes | None], compress: int = zipfile.ZIP_STORED
+) -> None:
     """Write the archive again with these members replaced, added or (None) left out."""
     with zipfile.ZipFile(path) as archive:
         kept = {name: archive.read(name) for name in archive.namelist()} | {
@@ -193,7 +281,11 @@ class Trap:
 
 def test_bad_models(fitted, tmp_path, capsys):
     out, _, table = fitted
-    good, path, sprung = (out / "model.npz").read_bytes(), tmp_path / "model.npz", tmp_path / "sprung"
+    good, path, sprung = (
+        (out / "model.npz").read_bytes(),
+        tmp_path / "model.npz",
+        tmp_path / "sprung",
+    )
     trap = np.empty(3, object)
     trap[:] = [Trap(sprung)] * 3
     floats = np.ones(3, np.float32)
@@ -202,18 +294,32 @@ def test_bad_models(fitted, tmp_path, capsys):
         "empty": lambda: path.write_bytes(b""),
         "flipped": lambda: path.write_bytes(good[:-600] + bytes(200) + good[-400:]),
         "pickle": lambda: tampered(path, {"w0": array(trap)}),
-        "bomb": lambda: tampered(path, {"w0": array(np.zeros(10**6))}, zipfile.ZIP_DEFLATED),
+        "bomb": lambda: tampered(
+            path, {"w0": array(np.zeros(10**6))}, zipfile.ZIP_DEFLATED
+        ),
         "shape": lambda: tampered(path, {"w0": array(floats, _3="9" * 12)}),
         "nan": lambda: tampered(path, {"units.y_scale": array(np.full(2, np.nan))}),
         "missing": lambda: tampered(path, {"w0": None}),
-        "hidden": lambda: tampered(path, {"json": json_of(path, asked={"targets": ["y", "z"], "hidden": 10**12})}),
-        "nested": lambda: tampered(path, {"json": array(np.frombuffer(b"[" * 10**5, np.uint8))}),
+        "hidden": lambda: tampered(
+            path,
+            {"json": json_of(path, asked={"targets": ["y", "z"], "hidden": 10**12})},
+        ),
+        "nested": lambda: tampered(
+            path, {"json": array(np.frombuffer(b"[" * 10**5, np.uint8))}
+        ),
     }
     for name, damage in damages.items():
         path.write_bytes(good)
         damage()
-        assert main(["predict", str(path), str(table), "--out", str(tmp_path / "p.csv")]) == 2, name
-        why = "is empty" if name == "empty" else "is not a model written by proxlin fit, or it is damaged"
+        assert (
+            main(["predict", str(path), str(table), "--out", str(tmp_path / "p.csv")])
+            == 2
+        ), name
+        why = (
+            "is empty"
+            if name == "empty"
+            else "is not a model written by proxlin fit, or it is damaged"
+        )
         assert capsys.readouterr().err == f"proxlin: {path} {why}.\n"
     assert not sprung.exists() and not (tmp_path / "p.csv").exists()
     path.write_bytes(good)
@@ -244,19 +350,36 @@ def test_a_linear_model_by_exact_steps_has_an_intercept():
     y[0] = 100
     units = units_of(x, y)
     task = training.Task(units.features(x), units.targets(y), 0, "l1", "prox_linear", 0)
-    w, unfinished = training.train(task, [Setting(0.0, 0.0)], np.ones((1, 12)), [0], lambda *_: None)
+    w, unfinished = training.train(
+        task, [Setting(0.0, 0.0)], np.ones((1, 12)), [0], lambda *_: None
+    )
     assert unfinished == 0
-    found = units.given(training.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0])
+    found = units.given(
+        training.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0]
+    )
     np.testing.assert_allclose(found.ravel(), [5.0, 11.0], atol=1e-4)
 
 
 @pytest.mark.parametrize("status", [Status.budget, Status.converged])
-def test_an_exact_fit_that_ended_at_its_budget_is_said(status, tmp_path, capsys, monkeypatch):
-    """On the standard error and on the page; the steps themselves are left out, as they take long to compile."""
+def test_an_exact_fit_that_ended_at_its_budget_is_said(
+    status, tmp_path, capsys, monkeypatch
+):
+    """On the standard error and on the page; the steps themselves are left out, as they take long
+    to compile.
+    """
     stopped = lambda problem, w, solver, **budget: SimpleNamespace(w=w, status=status)
     monkeypatch.setattr(training, "minimize", stopped)
     table, out = write_table(tmp_path / "table.csv"), tmp_path / "out"
-    options = ["--target", "y", "--hidden", "0", "--solver", "prox_linear", "--out", str(out)]
+    options = [
+        "--target",
+        "y",
+        "--hidden",
+        "0",
+        "--solver",
+        "prox_linear",
+        "--out",
+        str(out),
+    ]
     assert main(["fit", str(table), *options]) == 0
     said = capsys.readouterr().err
     sentence = "the exact fit ended at its 50 steps, before it converged."
@@ -269,12 +392,20 @@ def test_columns(tmp_path):
     frame = frames.read_frame(write_table(tmp_path / "table.csv", colour="?"))
     encoder = encoder_of(frame, ["y"])
     X, notes = encoder.encode(frame)
-    assert X.shape == (60, encoder.width) == (60, 1 + 3 + 1) and X[0, 1:4].tolist() == [0, 0, 0]
-    assert notes == ["column 'colour': 1 of 60 cells are missing, in none of its categories"]
+    assert X.shape == (60, encoder.width) == (60, 1 + 3 + 1) and X[0, 1:4].tolist() == [
+        0,
+        0,
+        0,
+    ]
+    assert notes == [
+        "column 'colour': 1 of 60 cells are missing, in none of its categories"
+    ]
 
 
 def test_intervals_of_many_rows_and_predictions_in_parts(monkeypatch):
-    """Some rows give an interval as narrow as all rows do; parts of the rows give the predictions of all."""
+    """Some rows give an interval as narrow as all rows do; parts of the rows give the predictions
+    of all.
+    """
     rng = np.random.default_rng(0)
     y, asked = rng.normal(size=(4000, 1)), Asked(("y",))
     given = {"l2": np.zeros((4000, 1)), "squared": np.ones((4000, 1))}
@@ -284,27 +415,57 @@ def test_intervals_of_many_rows_and_predictions_in_parts(monkeypatch):
     name = "mean absolute error"
     assert whole[name] == part[name]
     widths = [row[f"{name} high"] - row[f"{name} low"] for row in (whole, part)]
-    np.testing.assert_allclose(widths, 2 * 1.96 * np.abs(y).std() / 4000**0.5, rtol=0.15)
+    np.testing.assert_allclose(
+        widths, 2 * 1.96 * np.abs(y).std() / 4000**0.5, rtol=0.15
+    )
     network = training.network_of(2, 0, 1)
     w = [{"W": np.ones((3, 1, 2), np.float32), "b": np.zeros((3, 1), np.float32)}]
     monkeypatch.setattr(training, "CELLS", 9)
     x = np.arange(14.0).reshape(7, 2)
-    np.testing.assert_allclose(training.predict(network, w, x), np.broadcast_to(x.sum(axis=1)[:, None], (3, 7, 1)))
+    np.testing.assert_allclose(
+        training.predict(network, w, x),
+        np.broadcast_to(x.sum(axis=1)[:, None], (3, 7, 1)),
+    )
 
 
 def test_intervals_hold_what_they_promise(monkeypatch):
-    """95 % of them cover, for few and skewed errors too: percentiles of resampled means had 0.84 for eight of these."""
+    """95 % of them cover, for few and skewed errors too: percentiles of resampled means had 0.84
+    for eight of these.
+    """
     rng, n = np.random.default_rng(1), 8
-    few = compare(Asked(("y",)), np.zeros((19, 1)), {"l2": np.ones((19, 1)), "squared": np.ones((19, 1))})[0]
-    assert few["mean absolute error low"] is few["median absolute error low"] is few["over least squares low"] is None
+    few = compare(
+        Asked(("y",)),
+        np.zeros((19, 1)),
+        {"l2": np.ones((19, 1)), "squared": np.ones((19, 1))},
+    )[0]
+    assert (
+        few["mean absolute error low"]
+        is few["median absolute error low"]
+        is few["over least squares low"]
+        is None
+    )
     monkeypatch.setattr(fitting, "ENOUGH", n)
     covered = []
     for seed in range(200):
         noise = rng.exponential(size=(n, 2)) * [1.0, 2.0]
-        row = compare(Asked(("y",), seed=seed), np.zeros((n, 1)), {"l2": noise[:, :1], "squared": noise[:, 1:]})[0]
-        truth = {"mean absolute error": 1.0, "median absolute error": np.log(2), "over least squares": 0.5}
-        covered.append([row[f"{name} low"] <= value <= row[f"{name} high"] for name, value in truth.items()])
-    assert np.all(np.mean(covered, axis=0) >= 0.91)  # 0.95 less 2.6 deviations of 200 trials
+        row = compare(
+            Asked(("y",), seed=seed),
+            np.zeros((n, 1)),
+            {"l2": noise[:, :1], "squared": noise[:, 1:]},
+        )[0]
+        truth = {
+            "mean absolute error": 1.0,
+            "median absolute error": np.log(2),
+            "over least squares": 0.5,
+        }
+        covered.append(
+            [
+                row[f"{name} low"] <= value <= row[f"{name} high"]
+                for name, value in truth.items()
+            ]
+        )
+    # 0.95 less 2.6 deviations of 200 trials
+    assert np.all(np.mean(covered, axis=0) >= 0.91)
 
 
 def test_intervals_of_errors_that_are_zero_or_equal():
@@ -314,24 +475,42 @@ def test_intervals_of_errors_that_are_zero_or_equal():
     same = compare(Asked(("y",)), zero, {"l2": one, "squared": one})[0]
     assert same["over least squares low"] == same["over least squares high"] == 1.0
     once = np.eye(30)[:, :1]  # a third of its resamples are all zeros
-    assert compare(Asked(("y",)), zero, {"l2": once, "squared": one})[0]["mean absolute error high"] is None
+    assert (
+        compare(Asked(("y",)), zero, {"l2": once, "squared": one})[0][
+            "mean absolute error high"
+        ]
+        is None
+    )
 
 
 def test_rows_outside_the_frame_are_at_its_edge(fitted):
-    """Every held-out row is drawn once for each loss, inside or as a triangle, and the legend counts the triangles."""
+    """Every held-out row is drawn once for each loss, inside or as a triangle, and the legend
+    counts the triangles.
+    """
     y = np.concatenate([np.linspace(0, 1, 18), [50.0, -50.0]])[:, None]
     far = y.copy()
     far[3], far[4] = 1e6, -1e6
-    model = dataclasses.replace(load_model(fitted[0] / "model.npz"), asked=Asked(("y",)))
-    figure, points = page.draw(fitting.Report(model, [], [], [], {"l2": y, "squared": far}, y))
+    model = dataclasses.replace(
+        load_model(fitted[0] / "model.npz"), asked=Asked(("y",))
+    )
+    figure, points = page.draw(
+        fitting.Report(model, [], [], [], {"l2": y, "squared": far}, y)
+    )
     (axes,) = figure.axes
-    drawn = {line.get_marker(): len(line.get_xdata()) for line in axes.lines if line.get_color() == page.ORANGE}
+    drawn = {
+        line.get_marker(): len(line.get_xdata())
+        for line in axes.lines
+        if line.get_color() == page.ORANGE
+    }
     assert drawn == {"x": 16, ">": 1, "<": 1, "^": 1, "v": 1}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         "l2, 2 of 20 outside",
         "least squares, 4 of 20 outside",
     ]
-    (low, high), shown = axes.get_xlim(), np.array([[point.x, point.y] for point in points])
+    (low, high), shown = (
+        axes.get_xlim(),
+        np.array([[point.x, point.y] for point in points]),
+    )
     assert len(points) == 40 and shown.min() >= low and shown.max() <= high
     assert any("predicted 1e+06" in point.text for point in points)
 
@@ -347,7 +526,8 @@ def test_predictions_that_overflow_are_refused(fitted, tmp_path, capsys):
         assert text == "" and f"{table}, row 1: the prediction overflows" in err
     assert not (tmp_path / "p.csv").exists()
     new = tmp_path / "new.csv"
-    new.write_text("colour,a\nred,0.5\nred,1e100\n")  # beyond float32, in which the network was trained
+    # beyond float32, in which the network was trained
+    new.write_text("colour,a\nred,0.5\nred,1e100\n")
     assert main(["predict", str(out / "model.npz"), str(new)]) == 2
     assert f"{new}, row 2: the prediction overflows" in capsys.readouterr().err
 
@@ -357,7 +537,9 @@ def test_the_scale_of_huber_is_that_of_the_residuals(tmp_path):
     frame = frames.read_frame(write_table(tmp_path / "table.csv", n=200, outliers=20))
     rows = fitting.prepare(frame, Asked(("y", "<b>z</b>"), "huber"))
     units = units_of(rows.X, rows.y)
-    task = training.Task(units.features(rows.X), units.targets(rows.y), 3, "huber", "sgd", 0)
+    task = training.Task(
+        units.features(rows.X), units.targets(rows.y), 3, "huber", "sgd", 0
+    )
     found, sigma = searching.of_residuals(task, units, rows.fold, 5)
     assert 0.07 < found.y_scale[0] * sigma < 0.3 and found.y_scale[1] * sigma < 0.1
     assert units.y_scale[0] > 1.5
@@ -368,13 +550,19 @@ def test_a_linear_huber_fit_is_that_of_rlm():
     *x, y = np.array(STACKLOSS, float)
     x, y = np.transpose(x), y[:, None]
     units = units_of(x, y)
-    task = training.Task(units.features(x), units.targets(y), 0, "huber", "prox_linear", 0)
+    task = training.Task(
+        units.features(x), units.targets(y), 0, "huber", "prox_linear", 0
+    )
     found, sigma = searching.of_residuals(task, units, np.zeros(21, int), 5)
     np.testing.assert_allclose(found.y_scale * sigma, 2.44071, rtol=5e-4)
 
 
-@pytest.mark.parametrize("taken", ["figures", "figures/held-out.svg", "report.html", "model.npz"])
-def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(taken, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "taken", ["figures", "figures/held-out.svg", "report.html", "model.npz"]
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(
+    taken, tmp_path, capsys, monkeypatch
+):
     """A file where a folder should be, or a folder where a file should be."""
     monkeypatch.setattr(fitting, "search", lambda *_: pytest.fail("the fit had begun"))
     out = tmp_path / "out"
@@ -386,7 +574,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(taken, tmp_pa
     table = write_table(tmp_path / "table.csv")
     assert main(["fit", str(table), "--target", "y", "--out", str(out)]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"proxlin: --out {out} cannot be written (") and taken in err and err.count("\n") == 1
+    assert (
+        err.startswith(f"proxlin: --out {out} cannot be written (")
+        and taken in err
+        and err.count("\n") == 1
+    )
     assert sorted(out.rglob("*")) == before
 
 
@@ -399,10 +591,24 @@ def test_predictions_go_through_pipes_and_links(kind, fitted, tmp_path):
         reader = subprocess.Popen(["cp", str(path), str(real)])
     else:
         path.symlink_to(real)
-    assert main(["predict", str(out / "model.npz"), str(table), "--out", str(path), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(out / "model.npz"),
+                str(table),
+                "--out",
+                str(path),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     if kind == "pipe":
         assert reader.wait(30) == 0
-    assert len(read(real)) == 60 and (path.is_fifo() if kind == "pipe" else path.is_symlink())
+    assert len(read(real)) == 60 and (
+        path.is_fifo() if kind == "pipe" else path.is_symlink()
+    )
 
 
 def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):
@@ -410,4 +616,7 @@ def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):
     path = tmp_path / "long.csv"
     path.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
     rows = fitting.prepare(frames.read_frame(path), Asked(("y",)))
-    assert rows.X.shape == (12, 1) and "12 of 30 rows, drawn at random, are used" in rows.notes
+    assert (
+        rows.X.shape == (12, 1)
+        and "12 of 30 rows, drawn at random, are used" in rows.notes
+    )

@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM at any moment: whole files, one sentence, exit code 130 or 143, nobody left running."""
+"""Ctrl-C and SIGTERM at any moment: whole files, one sentence, exit code 130 or 143, nobody left
+running.
+"""
 
 import os
 import pty
@@ -63,7 +65,11 @@ def interrupted(process: subprocess.Popen, *signals: int) -> tuple[int, str]:
 
 def child(code: str, *arguments: object) -> subprocess.Popen:
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", CHILD + code, *map(str, arguments)], stdout=pipe, stderr=pipe)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD + code, *map(str, arguments)],
+        stdout=pipe,
+        stderr=pipe,
+    )
     assert process.stderr.readline() == b"ready\n"
     return process
 
@@ -75,7 +81,9 @@ def test_whatever_the_main_thread_is_at(moment, tmp_path):
     time.sleep(0.2)
     code, err = interrupted(process, signal.SIGINT, signal.SIGINT)
     assert (code, err.decode()) == (130, SENTENCE)
-    assert [path.name for path in tmp_path.rglob("*")] == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"] and (
+        tmp_path / "a"
+    ).read_bytes() == b"old"
 
 
 def test_terminate_is_143():
@@ -104,7 +112,11 @@ with Progress(console=Console(stderr=True)) as bar:
     terminal, end = pty.openpty()
     environment = {**os.environ, "TERM": "xterm"}
     process = subprocess.Popen(
-        [sys.executable, "-c", CHILD + code], stdout=subprocess.PIPE, stderr=end, stdin=end, env=environment
+        [sys.executable, "-c", CHILD + code],
+        stdout=subprocess.PIPE,
+        stderr=end,
+        stdin=end,
+        env=environment,
     )
     os.close(end)
     assert process.stdout.read(5) == b"begun"
@@ -124,7 +136,9 @@ def test_a_process_that_was_told_to_ignore_ctrl_c_does():
     """As a shell tells those in the background, and nohup."""
     code = CHILD.replace("signal.default_int_handler", "signal.SIG_IGN")
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{code}time.sleep(0.5); print('done')"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", f"{code}time.sleep(0.5); print('done')"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stderr.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
@@ -140,10 +154,15 @@ def test_a_command_that_ends_as_the_signal_comes_is_interrupted_or_done():
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err.decode()) in [(130, b"", SENTENCE), (0, b"done\n", "")]
+        assert (process.returncode, out, err.decode()) in [
+            (130, b"", SENTENCE),
+            (0, b"done\n", ""),
+        ]
 
 
 def test_a_command_that_is_done_is_not_interrupted_any_more():
-    process = child("from proxlin.cli.interrupts import too_late; too_late(); os.write(2, b'now\\n'); time.sleep(0.5)")
+    process = child(
+        "from proxlin.cli.interrupts import too_late; too_late(); os.write(2, b'now\\n'); time.sleep(0.5)"
+    )
     assert process.stderr.readline() == b"now\n"
     assert interrupted(process, signal.SIGINT, signal.SIGTERM) == (0, b"")

@@ -1,4 +1,6 @@
-"""Ctrl-C at random moments of whole commands: whole files, one sentence, exit code 130, no worker left."""
+"""Ctrl-C at random moments of whole commands: whole files, one sentence, exit code 130, no worker
+left.
+"""
 
 import json
 import os
@@ -38,7 +40,9 @@ class Case:
         rng = np.random.default_rng(0)
         rows = [f"{a},{b},{a - 2 * b}\n" for a, b in rng.normal(size=(200, 2))]
         self.table.write_text("a,b,y\n" + "".join(rows))
-        self.environment = environment(PROXLIN_EXPERIMENTS="toy,toy_sweep", PROXLIN_CACHE=str(work / "cache"))
+        self.environment = environment(
+            PROXLIN_EXPERIMENTS="toy,toy_sweep", PROXLIN_CACHE=str(work / "cache")
+        )
 
     def start(self, *arguments: object) -> subprocess.Popen:
         """Start the command in a group of processes of its own, as a shell does."""
@@ -61,7 +65,9 @@ class Case:
         assert process.returncode == 0, err
         return time.monotonic() - began
 
-    def interrupt(self, moment: float, twice: bool, *arguments: object) -> tuple[int, str]:
+    def interrupt(
+        self, moment: float, twice: bool, *arguments: object
+    ) -> tuple[int, str]:
         """Ctrl-C to the whole group, workers included."""
         process = self.start(*arguments)
         time.sleep(moment)
@@ -97,7 +103,9 @@ def same_fit(out: Path) -> None:
 
 
 def whole_page(out: Path) -> None:
-    assert not (out / "report.html").exists() or (out / "report.html").read_text().rstrip().endswith("</html>")
+    assert not (out / "report.html").exists() or (
+        out / "report.html"
+    ).read_text().rstrip().endswith("</html>")
 
 
 def whole_table(out: Path) -> None:
@@ -105,10 +113,32 @@ def whole_table(out: Path) -> None:
 
 
 COMMANDS = {
-    "fit": (("fit", "{table}", "--target", "y", "--hidden", "4", "--out", "{out}"), same_fit),
-    "predict": (("predict", "{work}/model.npz", "{table}", "--out", "{out}"), whole_table),
-    "advise": (("advise", "{table}", "--target", "y", "--hidden", "4", "--budget", "5", "--quiet"), None),
-    "reproduce": (("reproduce", "chef", "--workers", "2", "--out", "{out}"), whole_page),
+    "fit": (
+        ("fit", "{table}", "--target", "y", "--hidden", "4", "--out", "{out}"),
+        same_fit,
+    ),
+    "predict": (
+        ("predict", "{work}/model.npz", "{table}", "--out", "{out}"),
+        whole_table,
+    ),
+    "advise": (
+        (
+            "advise",
+            "{table}",
+            "--target",
+            "y",
+            "--hidden",
+            "4",
+            "--budget",
+            "5",
+            "--quiet",
+        ),
+        None,
+    ),
+    "reproduce": (
+        ("reproduce", "chef", "--workers", "2", "--out", "{out}"),
+        whole_page,
+    ),
     "report": (("report", "{out}"), whole_page),
     "data make": (("data", "make", "ijcnn1"), None),
 }
@@ -118,9 +148,21 @@ COMMANDS = {
 def test_ctrl_c_at_random_moments(name, tmp_path, figures):
     arguments, check = COMMANDS[name]
     case = Case(tmp_path)
-    asked = [each.format(work=case.work, table=case.table, out=case.out) for each in arguments]
+    asked = [
+        each.format(work=case.work, table=case.table, out=case.out)
+        for each in arguments
+    ]
     if name == "predict":
-        case.seconds("fit", case.table, "--target", "y", "--hidden", "0", "--out", tmp_path / "first")
+        case.seconds(
+            "fit",
+            case.table,
+            "--target",
+            "y",
+            "--hidden",
+            "0",
+            "--out",
+            tmp_path / "first",
+        )
         (tmp_path / "first" / "model.npz").rename(tmp_path / "model.npz")
     if name == "report":
         case.seconds("reproduce", "aardvark", "--out", case.out)
@@ -129,7 +171,10 @@ def test_ctrl_c_at_random_moments(name, tmp_path, figures):
     ended: Counter = Counter()
     while ended[130] < TRIES:
         assert ended.total() < 4 * TRIES, ended
-        share = rng.uniform(0.9, 1.0) if ended.total() % 4 == 0 else rng.uniform(0.0, 1.0)  # files are written last
+        # files are written last
+        share = (
+            rng.uniform(0.9, 1.0) if ended.total() % 4 == 0 else rng.uniform(0.0, 1.0)
+        )
         if name == "reproduce":
             shutil.rmtree(case.out, ignore_errors=True)
         code, err = case.interrupt(share * longest, ended.total() % 2 == 1, *asked)
@@ -137,8 +182,29 @@ def test_ctrl_c_at_random_moments(name, tmp_path, figures):
         if code == 130:
             assert err.startswith("Interrupted: ") and err.count("\n") == 1, err
         else:
-            assert code == 0 and "Interrupted" not in err, (code, err)  # it was faster this time
+            # it was faster this time
+            assert code == 0 and "Interrupted" not in err, (code, err)
         assert case.unfinished() == []
         if check is not None:
             check(case.out)
-    figures(f"ctrl-c-{name.replace(' ', '-')}", interrupted=ended[130], finished=ended[0])
+    figures(
+        f"ctrl-c-{name.replace(' ', '-')}", interrupted=ended[130], finished=ended[0]
+    )
+
+
+def test_ctrl_c_during_a_benchmark(tmp_path, figures):
+    """The benchmark, the suite around it and the command end together; the rows are whole or none."""
+    if not (Path(__file__).parents[2] / "bench" / "__main__.py").exists():
+        pytest.skip("needs bench/, which is in a checkout of the repository")
+    case = Case(tmp_path)
+    out = tmp_path / "rows.json"
+    rng = random.Random("bench")
+    for number in range(TRIES):
+        moment = rng.uniform(1.0, 16.0)
+        code, err = case.interrupt(
+            moment, number % 2 == 1, "bench", "--only", "oracles", "--json", out
+        )
+        assert code == 130 and "Traceback" not in err, (code, err)
+        if out.exists():
+            json.loads(out.read_text())
+    figures("ctrl-c-bench", interrupted=TRIES)

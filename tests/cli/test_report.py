@@ -23,7 +23,11 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.references += [value for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+        self.references += [
+            value
+            for name, value in attrs
+            if name in ("src", "href", "action", "srcset", "data")
+        ]
         assert not any(name.startswith("on") for name, _ in attrs)
 
     def handle_data(self, data):
@@ -45,7 +49,10 @@ def results(stored, cli):
 def test_the_page_needs_no_other_file(results):
     text = (results / "report.html").read_text()
     page = Page(text)
-    assert page.references and all(value.startswith(("#", "data:image/svg+xml;base64,")) for value in page.references)
+    assert page.references and all(
+        value.startswith(("#", "data:image/svg+xml;base64,"))
+        for value in page.references
+    )
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
     assert "@import" not in text and "http:" not in text and "https:" not in text
     assert set(re.findall(r"url\(.", text)) == {"url(#"}
@@ -61,13 +68,25 @@ def test_only_the_script_of_the_package_may_run(results):
 
 def test_the_page_says_what_was_found(results):
     shown = Page((results / "report.html").read_text()).text
-    for part in ("A toy", "undecided", "0.4 to 0.6", "near kinks", "A warning.", "alert('x')", "jaxlib", "quick"):
+    for part in (
+        "A toy",
+        "undecided",
+        "0.4 to 0.6",
+        "near kinks",
+        "A warning.",
+        "alert('x')",
+        "jaxlib",
+        "quick",
+    ):
         assert part in shown, part
 
 
 def test_the_page_of_nothing_says_so():
     shown = Page(report.page([])).text
-    assert "No experiment has been run yet" in shown and "No claim has been judged" in shown
+    assert (
+        "No experiment has been run yet" in shown
+        and "No claim has been judged" in shown
+    )
 
 
 def test_report_writes_the_same_files_again(results, cli, tmp_path):
@@ -78,7 +97,9 @@ def test_report_writes_the_same_files_again(results, cli, tmp_path):
     assert code == 0 and out == f"Report: {folder}/report.html\n"
     for path in results.rglob("*.*"):
         if path.is_file() and path.name != ".lock" and path.suffix != ".sqlite":
-            assert (folder / path.relative_to(results)).read_bytes() == path.read_bytes(), path
+            assert (
+                folder / path.relative_to(results)
+            ).read_bytes() == path.read_bytes(), path
 
 
 def test_report_refuses_a_folder_without_results(refused, tmp_path):

@@ -9,17 +9,25 @@ HEAVY = {"jax", "numpy", "typer", "rich", "matplotlib", "equinox"}
 
 
 def python(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
 
 
 def test_version_imports_nothing_heavy():
-    found = python(f"import sys; from proxlin.cli import main; main(['--version']); print({HEAVY} & set(sys.modules))")
+    found = python(
+        f"import sys; from proxlin.cli import main; main(['--version']); print({HEAVY} & set(sys.modules))"
+    )
     assert found.stdout == f"proxlin {proxlin.__version__}\nset()\n", found.stderr
 
 
 def test_help_does_not_wait_for_jax():
-    found = python("import sys; from proxlin.cli import main; main(['--help']); print('jax' in sys.modules)")
-    assert "reproduce" in found.stdout and found.stdout.endswith("False\n"), found.stderr
+    found = python(
+        "import sys; from proxlin.cli import main; main(['--help']); print('jax' in sys.modules)"
+    )
+    assert "reproduce" in found.stdout and found.stdout.endswith("False\n"), (
+        found.stderr
+    )
 
 
 def test_every_command_has_help_with_an_example(cli):
@@ -34,9 +42,13 @@ def test_no_arguments_is_help(cli):
 
 
 def test_without_typer_one_sentence():
-    found = python("import sys; sys.modules['typer'] = None; from proxlin.cli import main; sys.exit(main(['report']))")
+    found = python(
+        "import sys; sys.modules['typer'] = None; from proxlin.cli import main; sys.exit(main(['report']))"
+    )
     assert found.returncode == 2
-    assert found.stderr == "proxlin: typer is not installed: pip install 'proxlin[cli]'.\n"
+    assert (
+        found.stderr == "proxlin: typer is not installed: pip install 'proxlin[cli]'.\n"
+    )
 
 
 def test_without_jinja_one_sentence(tmp_path):
@@ -45,7 +57,10 @@ def test_without_jinja_one_sentence(tmp_path):
         f"import sys; sys.modules['jinja2'] = None; from proxlin.cli import main; sys.exit(main({arguments}))"
     )
     assert found.returncode == 2
-    assert found.stderr == "proxlin: jinja2 is not installed: pip install 'proxlin[experiments]'.\n"
+    assert (
+        found.stderr
+        == "proxlin: jinja2 is not installed: pip install 'proxlin[experiments]'.\n"
+    )
 
 
 def test_usage_errors(refused):

@@ -1,4 +1,6 @@
-"""What strangers give: special files, names that command a terminal, formulas, numbers beyond any float."""
+"""What strangers give: special files, names that command a terminal, formulas, numbers beyond any
+float.
+"""
 
 import base64
 import io
@@ -39,30 +41,47 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
 
 @pytest.fixture
 def said(capsys):
-    """Run a command that must be refused: exit code 2 and one line on the standard error, which is returned."""
+    """Run a command that must be refused: exit code 2 and one line on the standard error, which is
+    returned.
+    """
 
     def run(*arguments: object) -> str:
         with limited(60):  # the first command imports everything
             code = main([str(each) for each in arguments])
         err = capsys.readouterr().err
-        assert code == 2 and err.count("\n") == 1 and err[:-1].isprintable(), (code, err)
+        assert code == 2 and err.count("\n") == 1 and err[:-1].isprintable(), (
+            code,
+            err,
+        )
         return err
 
     return run
 
 
-# ------------------------------------------------------------------------------------------------------ special files
+# ------------------------------------------------------------------------------------ special files
 
 
 @pytest.fixture
 def special(tmp_path) -> dict[str, Path]:
-    found = {"a folder": tmp_path / "folder", "a pipe": tmp_path / "pipe.csv", "a socket": tmp_path / "socket"}
+    found = {
+        "a folder": tmp_path / "folder",
+        "a pipe": tmp_path / "pipe.csv",
+        "a socket": tmp_path / "socket",
+    }
     found["a folder"].mkdir()
     os.mkfifo(found["a pipe"])
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(found["a socket"]))
-    # The last three say that they are ordinary files, and are empty until they are read: one of them never ends.
-    system = ("/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", "/proc/self/pagemap", "/proc/self/environ")
+    # The last three say that they are ordinary files, and are empty until they are read: one of
+    # them never ends.
+    system = (
+        "/dev/zero",
+        "/dev/null",
+        "/dev/tty",
+        "/proc/self/mem",
+        "/proc/self/pagemap",
+        "/proc/self/environ",
+    )
     return found | {name: Path(name) for name in system if Path(name).exists()}
 
 
@@ -79,7 +98,9 @@ COMMANDS = {
 def test_special_files_are_refused_at_once(command, special, said):
     for path in special.values():
         sentence = said(*COMMANDS[command](path))
-        assert str(path) in sentence and ("; name an ordinary file." in sentence or "is empty." in sentence), sentence
+        assert str(path) in sentence and (
+            "; name an ordinary file." in sentence or "is empty." in sentence
+        ), sentence
 
 
 def test_special_files_in_the_folders_of_data(tmp_path, monkeypatch, said, capsys):
@@ -105,14 +126,30 @@ def test_the_output_of_a_command_is_read(form, tmp_path):
         import pyarrow as pa
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(pa.table({"a": [1], "y": [2]}), tmp_path / "t.parquet")
+        pyarrow.parquet.write_table(
+            pa.table({"a": [1], "y": [2]}), tmp_path / "t.parquet"
+        )
         content = (tmp_path / "t.parquet").read_bytes()
-    command = [sys.executable, "-m", "proxlin.cli", "advise", "/dev/stdin", "--target", "y"]
-    found = subprocess.run(command, input=content, capture_output=True, timeout=60, check=False)
-    assert found.returncode == 2 and found.stderr == b"proxlin: /dev/stdin has 1 samples; advice needs 10 or more.\n"
+    command = [
+        sys.executable,
+        "-m",
+        "proxlin.cli",
+        "advise",
+        "/dev/stdin",
+        "--target",
+        "y",
+    ]
+    found = subprocess.run(
+        command, input=content, capture_output=True, timeout=60, check=False
+    )
+    assert (
+        found.returncode == 2
+        and found.stderr
+        == b"proxlin: /dev/stdin has 1 samples; advice needs 10 or more.\n"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- texts that act
+# ----------------------------------------------------------------------------------- texts that act
 
 
 def test_no_control_character_reaches_the_terminal(tmp_path, said, capsys):
@@ -130,8 +167,20 @@ def test_no_control_character_reaches_the_terminal(tmp_path, said, capsys):
 
 
 def test_a_table_has_no_formulas():
-    table = [{"=name": "=1+1", "-x": "-1.5", "y": -2.0, "z": "@SUM(A1)", "t": "\tx", "ok": "a=b"}]
-    assert report.csv_bytes(table).decode() == "'=name,'-x,y,z,t,ok\n'=1+1,-1.5,-2.0,'@SUM(A1),'\tx,a=b\n"
+    table = [
+        {
+            "=name": "=1+1",
+            "-x": "-1.5",
+            "y": -2.0,
+            "z": "@SUM(A1)",
+            "t": "\tx",
+            "ok": "a=b",
+        }
+    ]
+    assert (
+        report.csv_bytes(table).decode()
+        == "'=name,'-x,y,z,t,ok\n'=1+1,-1.5,-2.0,'@SUM(A1),'\tx,a=b\n"
+    )
 
 
 def test_predict_keeps_names_and_says_so(tmp_path, monkeypatch, capsys):
@@ -141,7 +190,13 @@ def test_predict_keeps_names_and_says_so(tmp_path, monkeypatch, capsys):
     X, _ = encoder.encode(frame)
     network = network_of(encoder.width, 0, 1)
     w = jax.tree.map(lambda x: x[None], network.init(jax.random.key(0)))
-    model = Model(Asked(("=y\x1b[2J",), "l1", 0), encoder, units_of(X, frame["y"].cells[:, None]), w, {})
+    model = Model(
+        Asked(("=y\x1b[2J",), "l1", 0),
+        encoder,
+        units_of(X, frame["y"].cells[:, None]),
+        w,
+        {},
+    )
     (tmp_path / "m.npz").write_bytes(model.packed())
     asked = ["predict", str(tmp_path / "m.npz"), str(tmp_path / "t.csv")]
     for terminal, shown in ((False, "=y\x1b[2J\n"), (True, "=y\\x1b[2J\n")):
@@ -149,7 +204,10 @@ def test_predict_keeps_names_and_says_so(tmp_path, monkeypatch, capsys):
         assert main(asked) == 0
         out, err = capsys.readouterr()
         assert out.startswith(shown) and len(out.splitlines()) == 31
-        assert err == "Note: the column '=y\\x1b[2J' is a formula to a spreadsheet; import it as text.\n"
+        assert (
+            err
+            == "Note: the column '=y\\x1b[2J' is a formula to a spreadsheet; import it as text.\n"
+        )
 
 
 def written(path: Path, text: str) -> Path:
@@ -161,10 +219,12 @@ def test_a_name_that_is_markup_is_a_name(tmp_path, said):
     """Rich draws the progress, and in its markup [/red] would close a style that nobody opened."""
     odd = tmp_path / "a["
     odd.mkdir()
-    assert "SHA-256" in said("data", "get", "ijcnn1", "--from", written(odd / "red].svm", "x"))
+    assert "SHA-256" in said(
+        "data", "get", "ijcnn1", "--from", written(odd / "red].svm", "x")
+    )
 
 
-# -------------------------------------------------------------------------------------------- numbers beyond any float
+# ------------------------------------------------------------------------- numbers beyond any float
 
 
 def with_a_huge_number(text: bytes) -> list[bytes]:
@@ -180,14 +240,22 @@ def with_a_huge_number(text: bytes) -> list[bytes]:
 
 def _numbers(tree: object) -> list[tuple]:
     """(container, key) of each number in a tree of dicts and lists."""
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    pairs = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     found = []
     for key, value in pairs:
         found += [(tree, key)] if type(value) in (int, float) else _numbers(value)
     return found
 
 
-@pytest.mark.parametrize(("name", "member"), [("model", "json"), ("solution", "structure")])
+@pytest.mark.parametrize(
+    ("name", "member"), [("model", "json"), ("solution", "structure")]
+)
 def test_huge_numbers_in_archives(name, member, tmp_path):
     each, content = next(iter(READERS[name].seeds().items()))
     (tmp_path / each).write_bytes(content)
@@ -199,7 +267,13 @@ def test_huge_numbers_in_archives(name, member, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "column"), [("experiments", "payload"), ("cases", "content"), ("cases", "result"), ("cases", "run")]
+    ("table", "column"),
+    [
+        ("experiments", "payload"),
+        ("cases", "content"),
+        ("cases", "result"),
+        ("cases", "run"),
+    ],
 )
 def test_huge_numbers_in_results(table, column, tmp_path):
     path = tmp_path / FILE
@@ -223,12 +297,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_huge_numbers_in_texts(name, tmp_path):
-    path = tmp_path / ("fig2.toml" if name == "config" else next(iter(READERS[name].seeds())))
+    path = tmp_path / (
+        "fig2.toml" if name == "config" else next(iter(READERS[name].seeds()))
+    )
     path.write_text(TEXTS[name])
     assert outcome(READERS[name], path) == "refused"
 
 
-# ------------------------------------------------------------------------------------- a results folder from elsewhere
+# ------------------------------------------------------------------ a results folder from elsewhere
 
 SMALL = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 1 1">{}</svg>'
 REFRESH = '<meta xmlns="http://www.w3.org/1999/xhtml" http-equiv="refresh" content="0; url=//x"/>'
@@ -241,14 +317,27 @@ ACTIVE = (
     ),
     f"<foreignObject>{REFRESH}</foreignObject>",
     REFRESH,
-    *("<style>@import 'x';</style>", "<style>body {display: none}</style>", '<g style="position: fixed; top: 0"/>'),
-    *('<g style="fill: url(https://x)"/>', '<g style="fill: url(#a)); background: url(x"/>', '<g class="readout"/>'),
+    *(
+        "<style>@import 'x';</style>",
+        "<style>body {display: none}</style>",
+        '<g style="position: fixed; top: 0"/>',
+    ),
+    *(
+        '<g style="fill: url(https://x)"/>',
+        '<g style="fill: url(#a)); background: url(x"/>',
+        '<g class="readout"/>',
+    ),
     *(
         '<image xlink:href="https://x/a.png"/>',
         '<image xlink:href="data:image/svg+xml;base64,AAAA"/>',
         '<g clip-path="url(x)"/>',
     ),
-    *('<use xlink:href="https://x#a"/>', '<g id="a"><use xlink:href="#a"/></g>', '<use href="#a"/>', "<animate/>"),
+    *(
+        '<use xlink:href="https://x#a"/>',
+        '<g id="a"><use xlink:href="#a"/></g>',
+        '<use href="#a"/>',
+        "<animate/>",
+    ),
     *(
         "<set attributeName='href' to='x'/>",
         "<?xml-stylesheet href='x'?>",
@@ -256,8 +345,17 @@ ACTIVE = (
         "<svg/>",
         "<g>" * 200 + "</g>" * 200,
     ),
-    *("<metadata><script>1</script></metadata>", "<metadata><x xmlns='y'/></metadata>", "<g>", "&lol;"),
-    *('<pattern id="a"><path style="fill: url(#a)"/></pattern>', '<g id="a&quot;b"/>', '<path d="&lt;"/>'),
+    *(
+        "<metadata><script>1</script></metadata>",
+        "<metadata><x xmlns='y'/></metadata>",
+        "<g>",
+        "&lol;",
+    ),
+    *(
+        '<pattern id="a"><path style="fill: url(#a)"/></pattern>',
+        '<g id="a&quot;b"/>',
+        '<path d="&lt;"/>',
+    ),
 )
 
 
@@ -270,7 +368,9 @@ def test_a_figure_that_could_act_is_refused(part):
 
 
 def test_what_matplotlib_draws_is_not_refused():
-    """Every kind of mark that its backend has an element for; and the page's element has all of the paths."""
+    """Every kind of mark that its backend has an element for; and the page's element has all of the
+    paths.
+    """
     for text in ("path", "none"):
         drawn = io.StringIO()
         with matplotlib.rc_context({"svg.fonttype": text}):
@@ -278,8 +378,12 @@ def test_what_matplotlib_draws_is_not_refused():
         drawn = drawn.getvalue()
         element = inline(drawn, "p")
         assert element.startswith("<svg") and "http" not in element
-        assert element.count("<path") == drawn.count("<path") and element.count("<use") == drawn.count("<use")
-        assert 'id="p-axes_1"' in element and (text == "path" or "&lt;&amp;&gt;" in element)
+        assert element.count("<path") == drawn.count("<path") and element.count(
+            "<use"
+        ) == drawn.count("<use")
+        assert 'id="p-axes_1"' in element and (
+            text == "path" or "&lt;&amp;&gt;" in element
+        )
 
 
 def of_everything() -> Figure:
@@ -290,10 +394,14 @@ def of_everything() -> Figure:
     one.errorbar([1, 2], [3, 4], 0.1)
     one.set_yscale("log")
     one.legend(title="<&>")
-    two.scatter(rng.random(9), rng.random(9), c=rng.random(9), s=rng.random(9), hatch="//")
+    two.scatter(
+        rng.random(9), rng.random(9), c=rng.random(9), s=rng.random(9), hatch="//"
+    )
     two.fill_between([0, 1], [0, 1], [1, 2], alpha=0.3, hatch="x")
     figure.colorbar(three.imshow(rng.random((3, 3))))
-    three.annotate("\u00e9", (1, 1), (0, 0), arrowprops={"arrowstyle": "->"}, rotation=30)
+    three.annotate(
+        "\u00e9", (1, 1), (0, 0), arrowprops={"arrowstyle": "->"}, rotation=30
+    )
     four.pcolormesh(rng.random((3, 3)), shading="gouraud")
     four.contour(rng.random((3, 3)))
     return figure
@@ -309,12 +417,19 @@ def folder(tmp_path) -> Path:
 def test_a_figure_in_the_database_that_could_act(folder, said):
     record = RECORD | {
         "figures": {
-            "f": {"svg": base64.b64encode(SMALL.format(f"<foreignObject>{REFRESH}</foreignObject>").encode()).decode()}
+            "f": {
+                "svg": base64.b64encode(
+                    SMALL.format(f"<foreignObject>{REFRESH}</foreignObject>").encode()
+                ).decode()
+            }
         }
     }
     with sqlite3.connect(folder / FILE) as connection:
         connection.execute("UPDATE experiments SET payload = ?", [json.dumps(record)])
-    assert "a figure with the element 'foreignObject', which no figure of proxlin has" in said("report", folder)
+    assert (
+        "a figure with the element 'foreignObject', which no figure of proxlin has"
+        in said("report", folder)
+    )
     assert not (folder / "report.html").exists() and not (folder / "figures").exists()
 
 
@@ -332,11 +447,27 @@ SCHEMAS = {
 
 
 ODD = {
-    "a setting called experiment": ("cases", "content", {"task": "t", "settings": {"experiment": [1], "key": {}}}),
+    "a setting called experiment": (
+        "cases",
+        "content",
+        {"task": "t", "settings": {"experiment": [1], "key": {}}},
+    ),
     "a result that is an empty mapping": ("cases", "result", {"loss": {}}),
-    "a result of mixed lists": ("cases", "result", {"loss": [1, "x", [2], {"a": None}]}),
-    "a run of its own": ("experiments", "payload", RECORD | {"run": {"seconds": 1.0, "mood": [{"good": {}}]}}),
-    "a title of tags": ("experiments", "payload", RECORD | {"title": "</title><script>1</script>"}),
+    "a result of mixed lists": (
+        "cases",
+        "result",
+        {"loss": [1, "x", [2], {"a": None}]},
+    ),
+    "a run of its own": (
+        "experiments",
+        "payload",
+        RECORD | {"run": {"seconds": 1.0, "mood": [{"good": {}}]}},
+    ),
+    "a title of tags": (
+        "experiments",
+        "payload",
+        RECORD | {"title": "</title><script>1</script>"},
+    ),
 }
 
 
@@ -346,7 +477,10 @@ def test_odd_records_are_shown(name, folder):
     with sqlite3.connect(folder / FILE) as connection:
         connection.execute(f"UPDATE {table} SET {column} = ?", [json.dumps(value)])
         if table == "experiments":  # beside a record of the usual kind
-            connection.execute("INSERT INTO experiments VALUES ('other', '{}', ?)", [json.dumps(RECORD)])
+            connection.execute(
+                "INSERT INTO experiments VALUES ('other', '{}', ?)",
+                [json.dumps(RECORD)],
+            )
     assert main(["report", str(folder), "--quiet"]) == 0
     assert "<script>1" not in (folder / "report.html").read_text()
 
@@ -374,7 +508,16 @@ def test_a_text_has_a_limit_of_size(folder, said):
 
 
 @pytest.mark.parametrize(
-    "name", [".lock", FILE, f"{FILE}-journal", "report.html", "figures", "figures/a.svg", "cases.parquet"]
+    "name",
+    [
+        ".lock",
+        FILE,
+        f"{FILE}-journal",
+        "report.html",
+        "figures",
+        "figures/a.svg",
+        "cases.parquet",
+    ],
 )
 @pytest.mark.parametrize("kind", ["pipe", "link", "loop"])
 def test_a_folder_of_traps(name, kind, folder, said, tmp_path_factory):
@@ -396,7 +539,9 @@ def test_a_journal_that_has_another_file_deleted(folder, said, tmp_path_factory)
     """Without the check SQLite rolls the journal back and deletes the file that it names."""
     precious = tmp_path_factory.mktemp("elsewhere") / "precious"
     precious.write_text("precious")
-    (folder / f"{FILE}-journal").write_bytes(journal_naming(str(precious).encode(), (folder / FILE).read_bytes()))
+    (folder / f"{FILE}-journal").write_bytes(
+        journal_naming(str(precious).encode(), (folder / FILE).read_bytes())
+    )
     assert "names a file to delete" in said("report", folder)
     assert precious.exists()
     with sqlite3.connect(folder / FILE) as connection:
@@ -405,11 +550,19 @@ def test_a_journal_that_has_another_file_deleted(folder, said, tmp_path_factory)
 
 
 def journal_naming(name: bytes, database: bytes) -> bytes:
-    """A journal with no pages, by the file format of SQLite, section 3: its header fills a sector of 512 bytes."""
+    """A journal with no pages, by the file format of SQLite, section 3: its header fills a sector
+    of 512 bytes.
+    """
     pages = len(database) // 4096
-    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5I", 0, 0, pages, 512, 4096)
+    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(
+        ">5I", 0, 0, pages, 512, 4096
+    )
     checksum = sum(each - 256 * (each > 127) for each in name) % 2**32
-    ending = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), checksum)
+    ending = (
+        struct.pack(">I", 2**30 // 4096 + 1)
+        + name
+        + struct.pack(">II", len(name), checksum)
+    )
     return header.ljust(512, b"\0") + ending + bytes.fromhex("d9d505f920a163d7")
 
 

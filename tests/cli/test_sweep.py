@@ -23,13 +23,17 @@ ASKED = ("reproduce", "chef", "--seed", "1", "--out")
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())}
+    return {
+        path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())
+    }
 
 
 def finished(folder: Path) -> int:
     """The number of cases in the store; 0 before there is one."""
     try:
-        with sqlite3.connect(f"file:{folder / 'results.sqlite'}?mode=ro", uri=True, timeout=30) as connection:
+        with sqlite3.connect(
+            f"file:{folder / 'results.sqlite'}?mode=ro", uri=True, timeout=30
+        ) as connection:
             return connection.execute("SELECT count(*) FROM cases").fetchone()[0]
     except sqlite3.Error:
         return 0
@@ -48,7 +52,12 @@ def undisturbed(tmp_path_factory):
     """The tables of a run that nothing disturbed, on one worker."""
     out = tmp_path_factory.mktemp("undisturbed")
     command = [sys.executable, "-m", "proxlin.cli", *ASKED, str(out), "--workers", "1"]
-    subprocess.run(command, env=environment(PROXLIN_EXPERIMENTS="toy_sweep"), check=True, capture_output=True)
+    subprocess.run(
+        command,
+        env=environment(PROXLIN_EXPERIMENTS="toy_sweep"),
+        check=True,
+        capture_output=True,
+    )
     return tables(out)
 
 
@@ -62,7 +71,9 @@ def test_the_number_of_workers_does_not_change_a_byte(sweep, undisturbed, tmp_pa
 def _killed(start, out: Path, counts: list[int], undisturbed: dict[str, bytes]) -> None:
     """Kill -9 the whole process group when so many cases are finished, and start again."""
     for count in counts:
-        process = start(*ASKED, out, "--workers", 2, experiments="toy_sweep", start_new_session=True)
+        process = start(
+            *ASKED, out, "--workers", 2, experiments="toy_sweep", start_new_session=True
+        )
         deadline = time.monotonic() + 60
         while finished(out) < count and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -83,7 +94,9 @@ def test_kill_9_of_everything_at_three_moments(start, undisturbed, tmp_path):
 def test_kill_9_of_everything_at_twenty_moments(start, undisturbed, tmp_path):
     rng = random.Random(0)
     for each in range(10):
-        _killed(start, tmp_path / str(each), sorted(rng.sample(range(17), 2)), undisturbed)
+        _killed(
+            start, tmp_path / str(each), sorted(rng.sample(range(17), 2)), undisturbed
+        )
 
 
 def test_a_worker_that_dies_is_replaced(sweep, undisturbed, tmp_path, monkeypatch):
@@ -107,23 +120,33 @@ def test_ctrl_c_keeps_what_is_finished(start, sweep, undisturbed, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     kept = finished(tmp_path)
-    assert process.returncode == 130 and err.startswith("Interrupted: ") and err.count("\n") == 1
+    assert (
+        process.returncode == 130
+        and err.startswith("Interrupted: ")
+        and err.count("\n") == 1
+    )
     assert 3 <= kept < 16
     assert sweep(tmp_path)[0] == 0 and tables(tmp_path) == undisturbed
 
 
-def test_dask_gives_the_same_bytes_also_when_a_worker_is_killed(sweep, require, undisturbed, tmp_path, monkeypatch):
-    require(find_spec("distributed"), "needs distributed: pip install 'proxlin[cluster]'")
+def test_dask_gives_the_same_bytes_also_when_a_worker_is_killed(
+    sweep, require, undisturbed, tmp_path, monkeypatch
+):
+    require(
+        find_spec("distributed"), "needs distributed: pip install 'proxlin[cluster]'"
+    )
     monkeypatch.setenv("TOY_KILL_ONCE", str(tmp_path / "killed"))
     code, _, err = sweep(tmp_path / "out", "--workers", 2, "--engine", "dask")
     assert code == 0, err
     assert (tmp_path / "killed").exists() and tables(tmp_path / "out") == undisturbed
 
 
-# ------------------------------------------------------------------------------------------- workers that are silent
+# -------------------------------------------------------------------------- workers that are silent
 
 
-def test_a_worker_that_is_stopped_is_replaced(sweep, undisturbed, tmp_path, monkeypatch):
+def test_a_worker_that_is_stopped_is_replaced(
+    sweep, undisturbed, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TOY_STOP_ONCE", str(tmp_path / "stopped"))
     code, _, err = sweep(tmp_path / "out", "--workers", 2, "--silence", 4)
     assert (code, err) == (0, "") and (tmp_path / "stopped").exists()
@@ -133,12 +156,16 @@ def test_a_worker_that_is_stopped_is_replaced(sweep, undisturbed, tmp_path, monk
 @pytest.mark.slow
 def test_a_case_that_stops_every_worker_is_named(refused, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_STOP", "1")
-    said = refused(*ASKED, tmp_path, "--workers", 1, "--silence", 4, experiments="toy_sweep")
+    said = refused(
+        *ASKED, tmp_path, "--workers", 1, "--silence", 4, experiments="toy_sweep"
+    )
     assert "silent for 4 s" in said and "'i': 5" in said and finished(tmp_path) > 0
 
 
 def test_silence_is_counted_while_awake(monkeypatch):
-    """A sign of life is a number that changes; time in which this process itself slept is nobody's silence."""
+    """A sign of life is a number that changes; time in which this process itself slept is nobody's
+    silence.
+    """
     now = [0.0]
     monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])
     watch = engines.Watch()
@@ -162,10 +189,20 @@ def cluster(require, tmp_path):
     def dask(*arguments: str) -> subprocess.Popen:
         command = [sys.executable, "-m", *arguments, "--no-dashboard"]
         null = subprocess.DEVNULL
-        started.append(subprocess.Popen(command, env=environment(), stdout=null, stderr=null, cwd=tmp_path))
+        started.append(
+            subprocess.Popen(
+                command, env=environment(), stdout=null, stderr=null, cwd=tmp_path
+            )
+        )
         return started[-1]
 
-    scheduler = dask("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
+    scheduler = dask(
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        address.rpartition(":")[2],
+    )
     worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny")
     yield address, scheduler, [dask(*worker), dask(*worker)]
     for process in started:
@@ -174,7 +211,9 @@ def cluster(require, tmp_path):
 
 
 def disturbed(start, cluster, out: Path, disturb) -> tuple[int, str]:
-    """A sweep on the cluster, which is disturbed when two cases are finished: (exit code, standard error)."""
+    """A sweep on the cluster, which is disturbed when two cases are finished: (exit code, standard
+    error).
+    """
     address, scheduler, workers = cluster
     given = ("--engine", "dask", "--scheduler", address, "--silence", 4)
     process = start(*ASKED, out, *given, experiments="toy_sweep")
@@ -191,9 +230,17 @@ def stop(*processes: subprocess.Popen) -> None:
         each.send_signal(signal.SIGSTOP)
 
 
-def test_a_scheduler_that_dies_is_one_sentence(start, sweep, undisturbed, cluster, tmp_path):
-    code, err = disturbed(start, cluster, tmp_path / "out", lambda scheduler, workers: scheduler.kill())
-    assert code == 2 and err.startswith("proxlin: the Dask scheduler at ") and err.count("\n") == 1, err
+def test_a_scheduler_that_dies_is_one_sentence(
+    start, sweep, undisturbed, cluster, tmp_path
+):
+    code, err = disturbed(
+        start, cluster, tmp_path / "out", lambda scheduler, workers: scheduler.kill()
+    )
+    assert (
+        code == 2
+        and err.startswith("proxlin: the Dask scheduler at ")
+        and err.count("\n") == 1
+    ), err
     assert "every finished case is kept" in err and 2 <= finished(tmp_path / "out") < 16
     assert sweep(tmp_path / "out")[0] == 0 and tables(tmp_path / "out") == undisturbed
 
@@ -201,24 +248,38 @@ def test_a_scheduler_that_dies_is_one_sentence(start, sweep, undisturbed, cluste
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["scheduler", "workers"])
 def test_a_cluster_that_is_stopped_is_one_sentence(which, start, cluster, tmp_path):
-    disturb = lambda scheduler, workers: stop(*([scheduler] if which == "scheduler" else workers))
+    disturb = lambda scheduler, workers: stop(
+        *([scheduler] if which == "scheduler" else workers)
+    )
     code, err = disturbed(start, cluster, tmp_path / "out", disturb)
-    word = "does not answer any more" if which == "scheduler" else "has had no worker for 4 s"
+    word = (
+        "does not answer any more"
+        if which == "scheduler"
+        else "has had no worker for 4 s"
+    )
     assert code == 2 and word in err and err.count("\n") == 1, err
     assert "every finished case is kept" in err and 2 <= finished(tmp_path / "out") < 16
 
 
 @pytest.mark.slow
-def test_the_cases_of_a_stopped_worker_run_on_another(start, undisturbed, cluster, tmp_path):
-    code, err = disturbed(start, cluster, tmp_path / "out", lambda scheduler, workers: stop(workers[0]))
+def test_the_cases_of_a_stopped_worker_run_on_another(
+    start, undisturbed, cluster, tmp_path
+):
+    code, err = disturbed(
+        start, cluster, tmp_path / "out", lambda scheduler, workers: stop(workers[0])
+    )
     assert (code, err) == (0, "") and tables(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow
-def test_a_stopped_worker_of_our_own_cluster_is_replaced(sweep, require, undisturbed, tmp_path, monkeypatch):
+def test_a_stopped_worker_of_our_own_cluster_is_replaced(
+    sweep, require, undisturbed, tmp_path, monkeypatch
+):
     require(find_spec("distributed"), "distributed is not installed")
     monkeypatch.setenv("TOY_STOP_ONCE", str(tmp_path / "stopped"))
-    code, _, err = sweep(tmp_path / "out", "--workers", 1, "--engine", "dask", "--silence", 6)
+    code, _, err = sweep(
+        tmp_path / "out", "--workers", 1, "--engine", "dask", "--silence", 6
+    )
     assert (code, err) == (0, "") and tables(tmp_path / "out") == undisturbed
 
 
@@ -226,20 +287,28 @@ def test_another_request_on_the_same_folder_is_refused(sweep, refused, tmp_path)
     assert sweep(tmp_path)[0] == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     chef = ("reproduce", "chef", "--out", tmp_path)
-    assert "another seed (1, not 2)" in refused(*chef, "--seed", 2, experiments="toy_sweep")
+    assert "another seed (1, not 2)" in refused(
+        *chef, "--seed", 2, experiments="toy_sweep"
+    )
     said = refused(*chef, "--seed", 1, "--profile", "paper", experiments="toy_sweep")
     assert "another profile (quick, not paper)" in said
     config = tmp_path.parent / "other.toml"
     config.write_text("[quick]\nsize = 7\n")
-    assert "another config" in refused(*chef, "--seed", 1, "--config", config, experiments="toy_sweep")
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert "another config" in refused(
+        *chef, "--seed", 1, "--config", config, experiments="toy_sweep"
+    )
+    assert {
+        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    } == before
 
 
 def test_a_full_disk_is_one_sentence(start, sweep, undisturbed, tmp_path):
     """A limit on the size of files stands in for the disk; what was kept is good for going on."""
     process = start(*ASKED, tmp_path, experiments="toy_sweep", limit=20 * 1024)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 2 and err.startswith("proxlin: ") and err.count("\n") == 1, err
+    assert (
+        process.returncode == 2 and err.startswith("proxlin: ") and err.count("\n") == 1
+    ), err
     assert "results.sqlite" in err
     assert sweep(tmp_path)[0] == 0 and tables(tmp_path) == undisturbed
 
@@ -250,8 +319,12 @@ def test_bad_configs_and_engines_are_one_sentence(refused, tmp_path):
     assert "no such file" in refused(*ask, bad)
     bad.write_text("[quick]\nsample = [1]\n")
     assert "no setting sample" in refused(*ask, bad)
-    assert "one experiment" in refused("reproduce", "all", "--out", tmp_path / "out", "--config", bad)
-    assert "--engine dask" in refused("reproduce", "fig2", "--scheduler", "tcp://x:1", "--out", tmp_path / "out")
+    assert "one experiment" in refused(
+        "reproduce", "all", "--out", tmp_path / "out", "--config", bad
+    )
+    assert "--engine dask" in refused(
+        "reproduce", "fig2", "--scheduler", "tcp://x:1", "--out", tmp_path / "out"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -294,6 +367,13 @@ def test_configs_are_checked():
 
 
 def test_a_dry_run_prints_cases_and_time(cli, tmp_path):
-    code, out, _ = cli("reproduce", "fig2", "--dry-run", "--workers", 2, "--out", tmp_path / "new")
-    assert code == 0 and "method=pli, width=64" in out and "more follow" in out and "with 2 workers" in out
+    code, out, _ = cli(
+        "reproduce", "fig2", "--dry-run", "--workers", 2, "--out", tmp_path / "new"
+    )
+    assert (
+        code == 0
+        and "method=pli, width=64" in out
+        and "more follow" in out
+        and "with 2 workers" in out
+    )
     assert not (tmp_path / "new").exists()

@@ -13,7 +13,9 @@ def test_the_user_chooses_the_folder(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the rules of XDG are those of Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the rules of XDG are those of Linux"
+)
 def test_without_a_word_it_is_the_platforms(monkeypatch, tmp_path):
     monkeypatch.delenv("PROXLIN_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,6 @@
-"""LIBSVM files and the sets read from them: the parser's twin, bad input by its line, the cache, real files."""
+"""LIBSVM files and the sets read from them: the parser's twin, bad input by its line, the cache,
+real files.
+"""
 
 import bz2
 import gzip
@@ -37,7 +39,7 @@ def folders(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ------------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -53,7 +55,10 @@ def test_reads_text_and_compressed_files(tmp_path, suffix):
 
 
 NUMBERS = st.floats(-1e100, 1e100, allow_nan=False).map(lambda x: float(f"{x:.17g}"))
-ROWS = st.lists(st.tuples(st.booleans(), st.dictionaries(st.integers(1, 30), NUMBERS, max_size=5)), min_size=2)
+ROWS = st.lists(
+    st.tuples(st.booleans(), st.dictionaries(st.integers(1, 30), NUMBERS, max_size=5)),
+    min_size=2,
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,7 +66,10 @@ ROWS = st.lists(st.tuples(st.booleans(), st.dictionaries(st.integers(1, 30), NUM
 def test_what_is_written_is_read(tmp_path_factory, rows, low, high):
     rows = [(True, rows[0][1]), (False, rows[1][1]), *rows[2:]]
     lines = [
-        " ".join([high if up else low, *(f"{i}:{x!r}" for i, x in sorted(entries.items()))]) for up, entries in rows
+        " ".join(
+            [high if up else low, *(f"{i}:{x!r}" for i, x in sorted(entries.items()))]
+        )
+        for up, entries in rows
     ]
     path = tmp_path_factory.mktemp("written") / "file"
     path.write_text("\n".join(lines))
@@ -108,17 +116,29 @@ def test_bad_files_are_refused_by_their_line(folders, text, line, words):
     with pytest.raises(UserError) as refused:
         classification.get("ijcnn1", path, cache.sha256(path))
     sentence = str(refused.value)
-    assert sentence.startswith(f"{path}, line {line}: ") and words in sentence and sentence.endswith(".")
-    assert not list(folders.glob("cache/**/*.npz")) and not list(folders.glob("cache/**/.*"))
+    assert (
+        sentence.startswith(f"{path}, line {line}: ")
+        and words in sentence
+        and sentence.endswith(".")
+    )
+    assert not list(folders.glob("cache/**/*.npz")) and not list(
+        folders.glob("cache/**/.*")
+    )
 
 
 @pytest.mark.parametrize("suffix", [".bz2", ".gz", ".xz"])
 def test_truncated_and_damaged_compression(tmp_path, suffix):
     path = tmp_path / "file"
     rng = np.random.default_rng(0)
-    whole = COMPRESS[suffix](b"".join(b"%d 1:%f\n" % (1 + i % 2, x) for i, x in enumerate(rng.normal(size=3000))))
+    whole = COMPRESS[suffix](
+        b"".join(
+            b"%d 1:%f\n" % (1 + i % 2, x) for i, x in enumerate(rng.normal(size=3000))
+        )
+    )
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"file, line \d+: the compressed file ends too early\.$"):
+    with pytest.raises(
+        UserError, match=r"file, line \d+: the compressed file ends too early\.$"
+    ):
         libsvm.read(path)
     path.write_bytes(whole[:3000] + bytes(64) + whole[3064:])
     with pytest.raises(UserError, match=r"file, line \d+: .*\.$"):
@@ -131,11 +151,13 @@ def test_files_that_are_not_there(folders):
             libsvm.read(path)
         with pytest.raises(UserError, match=str(path)):
             classification.get("ijcnn1", path)
-    with pytest.raises(UserError, match="no data set mnist; take one of ijcnn1, ijcnn1.t, covtype"):
+    with pytest.raises(
+        UserError, match="no data set mnist; take one of ijcnn1, ijcnn1.t, covtype"
+    ):
         classification.load("mnist")
 
 
-# ------------------------------------------------------------------------------------------------- sets and cache
+# ----------------------------------------------------------------------------------- sets and cache
 
 
 def test_a_file_is_read_once(folders, monkeypatch):
@@ -158,7 +180,11 @@ def test_an_old_or_damaged_entry_is_rebuilt(folders, damage):
             np.savez(path, **{**file, "format": np.int64(cache.FORMAT - 1)})
     else:
         path.write_bytes(
-            {"cut": whole[:-200], "other": b"not a zip", "foreign": whole[:300] + bytes(9) + whole[309:]}[damage]
+            {
+                "cut": whole[:-200],
+                "other": b"not a zip",
+                "foreign": whole[:300] + bytes(9) + whole[309:],
+            }[damage]
         )
     assert classification.cached("ijcnn1") is None
     assert len(classification.load("ijcnn1")) == 4
@@ -168,12 +194,16 @@ def test_an_old_or_damaged_entry_is_rebuilt(folders, damage):
 def test_a_wrong_checksum_is_refused_unless_it_is_given(folders):
     file = folders / "data/small.bz2"
     file.write_bytes(bz2.compress(b"0 1:1\n1 1:2\n"))
-    with pytest.raises(UserError, match=r"small.bz2: its SHA-256 is \w+, but that of ijcnn1 is"):
+    with pytest.raises(
+        UserError, match=r"small.bz2: its SHA-256 is \w+, but that of ijcnn1 is"
+    ):
         classification.load("ijcnn1")
     assert not (folders / "cache").exists()
     classification.get("ijcnn1", file, cache.sha256(file).upper())
     data = classification.load("ijcnn1")
-    assert len(data) == 2 and data.source.startswith("another file for ijcnn1, SHA-256 ")
+    assert len(data) == 2 and data.source.startswith(
+        "another file for ijcnn1, SHA-256 "
+    )
 
 
 def test_nothing_half_written_is_left(folders, monkeypatch):
@@ -182,7 +212,8 @@ def test_nothing_half_written_is_left(folders, monkeypatch):
         raise OSError(28, "No space left on device", "cache")
 
     monkeypatch.setattr(cache, "write_arrays", half)
-    assert len(classification.load("ijcnn1")) == 4  # a cache that cannot be written is no reason not to work
+    # a cache that cannot be written is no reason not to work
+    assert len(classification.load("ijcnn1")) == 4
     with pytest.raises(OSError, match="No space left"):
         classification.get("ijcnn1", folders / "data/small.bz2")
     assert not [path for path in folders.glob("cache/**/*") if path.is_file()]
@@ -191,7 +222,9 @@ def test_nothing_half_written_is_left(folders, monkeypatch):
 def test_synthetic_data_is_said_aloud(folders):
     said = []
     data = classification.load("ijcnn1.t", said.append)
-    assert data.synthetic and data.x.shape == (91_701, 22) and "synthetic" in data.source
+    assert (
+        data.synthetic and data.x.shape == (91_701, 22) and "synthetic" in data.source
+    )
     assert len(said) == 1 and "synthetic" in said[0] and "ijcnn1.t" in said[0]
     assert abs(np.mean(data.y > 0) - 0.095) < 1e-3
     with pytest.raises(UserError, match="ijcnn1.t is missing beside"):
@@ -199,13 +232,25 @@ def test_synthetic_data_is_said_aloud(folders):
 
 
 def test_parts_never_share_a_row(folders, monkeypatch):
-    monkeypatch.setitem(classification.SOURCES, "covtype", classification.Source("none", "", 1000, 5, 0.4))
+    monkeypatch.setitem(
+        classification.SOURCES,
+        "covtype",
+        classification.Source("none", "", 1000, 5, 0.4),
+    )
     said = []
     parts = classification.parts("covtype", seed=3, say=said.append)
-    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [640, 160, 200]
-    rows = np.concatenate([part.x for part in (parts.train, parts.validation, parts.test)])
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [
+        640,
+        160,
+        200,
+    ]
+    rows = np.concatenate(
+        [part.x for part in (parts.train, parts.validation, parts.test)]
+    )
     assert len(np.unique(rows, axis=0)) == 1000
-    again, other = (classification.parts("covtype", seed=seed, say=said.append) for seed in (3, 4))
+    again, other = (
+        classification.parts("covtype", seed=seed, say=said.append) for seed in (3, 4)
+    )
     np.testing.assert_array_equal(parts.test.x, again.test.x)
     assert not np.array_equal(parts.test.x, other.test.x)
     small = classification.Source("none", "", 50, 5, 0.4)
@@ -213,27 +258,48 @@ def test_parts_never_share_a_row(folders, monkeypatch):
         monkeypatch.setitem(classification.SOURCES, name, small)
     monkeypatch.delenv("PROXLIN_DATA")
     parts = classification.parts("ijcnn1", say=said.append)
-    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [40, 10, 50]
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [
+        40,
+        10,
+        50,
+    ]
 
 
-@pytest.mark.parametrize(("columns", "entries", "sparse"), [(300, 12, True), (22, 5, False), (100_000, 40, True)])
+@pytest.mark.parametrize(
+    ("columns", "entries", "sparse"),
+    [(300, 12, True), (22, 5, False), (100_000, 40, True)],
+)
 def test_sparse_data_stays_sparse_where_that_is_faster(columns, entries, sparse):
     rng = np.random.default_rng(1)
-    index = np.sort(rng.integers(0, columns // entries, (64, entries)) + np.arange(entries) * (columns // entries))
+    index = np.sort(
+        rng.integers(0, columns // entries, (64, entries))
+        + np.arange(entries) * (columns // entries)
+    )
     starts = np.arange(65) * entries
     y = np.where(rng.random(64) < 0.5, -1.0, 1.0)
-    table = libsvm.Table(y, starts, index.ravel().astype(np.int32), rng.normal(size=64 * entries), columns)
+    table = libsvm.Table(
+        y,
+        starts,
+        index.ravel().astype(np.int32),
+        rng.normal(size=64 * entries),
+        columns,
+    )
     data = classification.labelled("words", table.normalized(), "here")
     assert isinstance(data.x, px.SparseRows) == sparse and data.columns == columns
     half = data[np.arange(32)]
     assert len(half) == 32 and half.columns == columns
     if columns == 100_000:
         p = equations(half.x, half.y)
-        solution = px.minimize(p, jnp.zeros(columns), px.stochastic_gauss_newton(0.1, 16, 8, subsolver="apg"), steps=3)
+        solution = px.minimize(
+            p,
+            jnp.zeros(columns),
+            px.stochastic_gauss_newton(0.1, 16, 8, subsolver="apg"),
+            steps=3,
+        )
         assert solution.value < solution.history["value"][0]
 
 
-# ------------------------------------------------------------------------------------------------------- real files
+# --------------------------------------------------------------------------------------- real files
 
 
 def real(name, data_file, tmp_path, monkeypatch):

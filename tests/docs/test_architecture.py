@@ -51,4 +51,6 @@ def test_the_files_that_the_map_names_exist():
     named |= {f"experiments/{name}" for name in named if name.startswith("engine/")}
     named = {name for name in named if not name.startswith(("docs/", "engine/"))}
     missing = sorted(name for name in named if not (package / name).exists())
-    assert named and not missing, f"docs/architecture.md names files that are not there: {', '.join(missing)}."
+    assert named and not missing, (
+        f"docs/architecture.md names files that are not there: {', '.join(missing)}."
+    )

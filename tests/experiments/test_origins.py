@@ -1,4 +1,6 @@
-"""Where the data of a study come from: named in every output, part of every key, and no verdict on a stand-in."""
+"""Where the data of a study come from: named in every output, part of every key, and no verdict on
+a stand-in.
+"""
 
 import bz2
 import csv
@@ -19,7 +21,11 @@ from proxlin.experiments.engine.report import page
 from proxlin.experiments.engine.reproduce import Request, reproduce
 from proxlin.experiments.engine.workers import Outcome, case_key
 
-SHAPE = {"ijcnn1": "below/train.bz2", "ijcnn1.t": "below/test.bz2", "covtype": "below/cov.bz2"}
+SHAPE = {
+    "ijcnn1": "below/train.bz2",
+    "ijcnn1.t": "below/test.bz2",
+    "covtype": "below/cov.bz2",
+}
 NAMES = ("ijcnn1", "covtype")
 
 
@@ -31,9 +37,16 @@ class MadeUp:
             if case.task == equations.BIAS:
                 result = {"bias": 0.05, "low": 0.04, "high": 0.06}
             else:
-                loss = {"pl": 0.5, "gd": 1.0}.get(case.settings["method"], 0.75) * (1 + 1e-5 * case.settings["seed"])
-                result = dict.fromkeys(("validation_loss", "test_loss", "train_loss", "best_at"), loss)
-                result |= {f"curve_{name}": [1.0, 2.0] for name in ("passes", "seconds", "test")}
+                loss = {"pl": 0.5, "gd": 1.0}.get(case.settings["method"], 0.75) * (
+                    1 + 1e-5 * case.settings["seed"]
+                )
+                result = dict.fromkeys(
+                    ("validation_loss", "test_loss", "train_loss", "best_at"), loss
+                )
+                result |= {
+                    f"curve_{name}": [1.0, 2.0]
+                    for name in ("passes", "seconds", "test")
+                }
             yield case, Outcome(result, None, False, {"seconds": 0.1, "host": "here"})
 
     def close(self) -> None:
@@ -42,15 +55,25 @@ class MadeUp:
 
 @pytest.fixture
 def nothing(tmp_path, monkeypatch):
-    """A fresh machine: no PROXLIN_DATA and an empty cache. The data sets have a few rows, so that loading is quick."""
+    """A fresh machine: no PROXLIN_DATA and an empty cache. The data sets have a few rows, so that
+    loading is quick.
+    """
     monkeypatch.delenv("PROXLIN_DATA", raising=False)
     monkeypatch.setenv("PROXLIN_CACHE", str(tmp_path / "cache"))
     for name, file in SHAPE.items():
-        content = bz2.compress(b"".join(f"{1 + i % 2} 1:{i + 1} 3:{1 + i % 7}\n".encode() for i in range(40)))
+        content = bz2.compress(
+            b"".join(
+                f"{1 + i % 2} 1:{i + 1} 3:{1 + i % 7}\n".encode() for i in range(40)
+            )
+        )
         path = tmp_path / "data" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        monkeypatch.setitem(classification.SOURCES, name, classification.Source(file, cache.sha256(path), 40, 3, 0.5))
+        monkeypatch.setitem(
+            classification.SOURCES,
+            name,
+            classification.Source(file, cache.sha256(path), 40, 3, 0.5),
+        )
     return tmp_path
 
 
@@ -88,26 +111,40 @@ def test_a_stand_in_judges_no_claim_in_any_output(nothing, capsys, monkeypatch):
     assert [(row["claim"], row["verdict"], row["data"]) for row in judged] == [
         (claim, "not judged (synthetic)", labels) for claim in ("C7", "C8", "C9")
     ]
-    assert all("ijcnn1 (synthetic)" in row["number"] and row["interval"] and row["rule"] for row in judged)
+    assert all(
+        "ijcnn1 (synthetic)" in row["number"] and row["interval"] and row["rule"]
+        for row in judged
+    )
     rows = table(out / "tables/verdicts.csv")
-    assert [row["verdict"] for row in rows] == ["not judged (synthetic)"] * 3 and rows[0]["profile"] == "paper"
+    assert [row["verdict"] for row in rows] == ["not judged (synthetic)"] * 3 and rows[
+        0
+    ]["profile"] == "paper"
     assert f"  C7: not judged (synthetic) (paper profile; data: {labels})" in said
-    assert any(text.startswith("  ijcnn1 (synthetic): ") and "proxlin data get ijcnn1" in text for text in said)
+    assert any(
+        text.startswith("  ijcnn1 (synthetic): ") and "proxlin data get ijcnn1" in text
+        for text in said
+    )
     shown = (out / "report.html").read_text()
-    assert shown.count(">not judged (synthetic)</td>") == 3 and "smoke test" not in shown
+    assert (
+        shown.count(">not judged (synthetic)</td>") == 3 and "smoke test" not in shown
+    )
     for verdict in ("reproduced", "not reproduced", "undecided"):
         assert f">{verdict}</td>" not in shown
     assert shown.count('class="warning"') == 2  # one for each data set
     for path in (out / "tables").glob("fig5-*.csv"):
-        assert {row["data"] for row in table(path)} == {f"{name} (synthetic)" for name in NAMES}, path
+        assert {row["data"] for row in table(path)} == {
+            f"{name} (synthetic)" for name in NAMES
+        }, path
         assert {row["profile"] for row in table(path)} == {"paper"}, path
     svg = (out / "figures/fig5-curves-passes.svg").read_text()
-    assert svg.count("ijcnn1 (synthetic)") == 2  # the title of its panel, and the line above all panels
+    # the title of its panel, and the line above all panels
+    assert svg.count("ijcnn1 (synthetic)") == 2
 
     assert any("kept from an earlier run" in text for text in run(out, "paper"))
     monkeypatch.setenv("PROXLIN_DATA", str(nothing / "data"))
     with pytest.raises(
-        UserError, match="holds fig5 with another set of data than covtype, ijcnn1; take another folder"
+        UserError,
+        match="holds fig5 with another set of data than covtype, ijcnn1; take another folder",
     ):
         run(out, "paper")
 
@@ -116,11 +153,21 @@ def test_files_are_judged_and_a_quick_profile_says_that_it_is_one(files, capsys)
     out = files / "out"
     said = run(out)
     judged = printed_verdicts(out, capsys)
-    assert [row["verdict"] for row in judged] == ["reproduced", "reproduced", "reproduced"]
-    assert {(row["data"], row["profile"]) for row in judged} == {("ijcnn1, covtype", "quick")}
+    assert [row["verdict"] for row in judged] == [
+        "reproduced",
+        "reproduced",
+        "reproduced",
+    ]
+    assert {(row["data"], row["profile"]) for row in judged} == {
+        ("ijcnn1, covtype", "quick")
+    }
     assert any(text.startswith("  C7: reproduced (quick profile") for text in said)
-    shown, svg = (out / "report.html").read_text(), (out / "figures/fig5-curves-passes.svg").read_text()
-    assert shown.lower().count(CAVEATS["quick"]) == 2  # beside the verdicts, and over the study
+    shown, svg = (
+        (out / "report.html").read_text(),
+        (out / "figures/fig5-curves-passes.svg").read_text(),
+    )
+    # beside the verdicts, and over the study
+    assert shown.lower().count(CAVEATS["quick"]) == 2
     assert CAVEATS["quick"] in svg and "synthetic" not in svg
 
 
@@ -130,13 +177,18 @@ def test_a_file_in_the_place_of_the_usual_one_is_no_evidence(files):
     classification.get("covtype", mine, cache.sha256(mine))
     data = [classification.origin_of(name) for name in NAMES]
     row = Verdict("C7", "reproduced", "1", "0 to 2").published("paper", data)
-    assert (row["verdict"], row["data"]) == ("not judged (another file)", "ijcnn1, covtype (another file)")
+    assert (row["verdict"], row["data"]) == (
+        "not judged (another file)",
+        "ijcnn1, covtype (another file)",
+    )
 
 
 @pytest.mark.parametrize("name", ["fig5", "words"])
 def test_a_case_on_a_stand_in_has_another_key(name, nothing, monkeypatch):
     study = experiments(wanted=[name])[name]
-    keys = lambda: {case_key(case) for case in study.plan(study.config("quick"), 0).first}
+    keys = lambda: {
+        case_key(case) for case in study.plan(study.config("quick"), 0).first
+    }
     made, before = keys(), study.data(study.config("quick"))
     monkeypatch.setenv("PROXLIN_DATA", str(nothing / "data"))
     words = nothing / "data" / sequences.FILE
@@ -152,9 +204,15 @@ def test_a_worker_with_other_data_refuses_the_case(nothing):
     study = experiments(wanted=["fig5"])["fig5"]
     settings = dict(study.plan(study.config("quick"), 0).first[0].settings)
     assert settings["content"] == "synthetic"
-    with pytest.raises(UserError, match="ijcnn1 was 0123 when the sweep was begun, but here it is synthetic"):
+    with pytest.raises(
+        UserError,
+        match="ijcnn1 was 0123 when the sweep was begun, but here it is synthetic",
+    ):
         equations_task.train({**settings, "content": "0123"})
-    with pytest.raises(UserError, match="the words asked for have the SHA-256 0123, but here PROXLIN_DATA has no"):
+    with pytest.raises(
+        UserError,
+        match="the words asked for have the SHA-256 0123, but here PROXLIN_DATA has no",
+    ):
         sequences.words_of("0123")
 
 
@@ -163,12 +221,22 @@ def test_every_study_names_its_data(name, nothing):
     study = experiments(wanted=[name])[name]
     data = study.data(study.config("quick"))
     assert data and all(each.source and each.content for each in data)
-    assert {each.kind for each in data} == {"synthetic" if name in ("fig5", "words") else "generated"}
+    assert {each.kind for each in data} == {
+        "synthetic" if name in ("fig5", "words") else "generated"
+    }
 
 
 def test_claims_need_data():
     quiet = lambda context: Result()
-    with pytest.raises(ValueError, match="toy judges C1, so it has to say on which data"):
+    with pytest.raises(
+        ValueError, match="toy judges C1, so it has to say on which data"
+    ):
         Experiment("toy", "A toy", ("C1",), quiet)
-    Experiment("toy", "A toy", ("C1",), quiet, data=lambda config: (generated("toys", "carved"),))
+    Experiment(
+        "toy",
+        "A toy",
+        ("C1",),
+        quiet,
+        data=lambda config: (generated("toys", "carved"),),
+    )
     assert "No claim has been judged" in page([])

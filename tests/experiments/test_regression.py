@@ -1,4 +1,6 @@
-"""Figure 2: the generator, one case, and the whole study on a tiny config, with its cases run in this process."""
+"""Figure 2: the generator, one case, and the whole study on a tiny config, with its cases run in
+this process.
+"""
 
 import importlib
 import math
@@ -40,12 +42,18 @@ def test_the_generator_is_the_papers():
     teacher = Teacher(3, 1e4)
     first, second = teacher.sample(400, "train"), Teacher(3, 1e6).sample(50, "train")
     assert first.x.shape == (400, 128) and first.y.shape == (400, 10)
-    assert np.array_equal(first.x[:50], second.x) and np.array_equal(first.clean[:50], second.clean)
+    assert np.array_equal(first.x[:50], second.x) and np.array_equal(
+        first.clean[:50], second.clean
+    )
     weights, sigma = teacher._weights()
     size = sum(float(np.sum(layer["W"] ** 2)) for layer in weights)
     assert size == pytest.approx(128 * 256 + 256 * 10, rel=0.05)
-    assert size / sigma**2 == pytest.approx(1e4) and first.sigma == sigma == pytest.approx(10 * second.sigma)
-    np.testing.assert_allclose(first.x.std(axis=0)[:20] * np.arange(1, 21), 1, atol=0.15)
+    assert size / sigma**2 == pytest.approx(
+        1e4
+    ) and first.sigma == sigma == pytest.approx(10 * second.sigma)
+    np.testing.assert_allclose(
+        first.x.std(axis=0)[:20] * np.arange(1, 21), 1, atol=0.15
+    )
     h = first.x @ weights[0]["W"].T
     naive = np.where(h > 0, h, np.expm1(h)) @ weights[1]["W"].T
     np.testing.assert_allclose(first.clean, naive, rtol=1e-9, atol=1e-9)
@@ -53,7 +61,10 @@ def test_the_generator_is_the_papers():
     assert not np.array_equal(first.x, Teacher(4, 1e4).sample(400, "train").x)
 
 
-@pytest.mark.parametrize(("noise", "spread"), [("laplace", math.sqrt(2)), ("gaussian", 1.0), ("student", math.sqrt(3))])
+@pytest.mark.parametrize(
+    ("noise", "spread"),
+    [("laplace", math.sqrt(2)), ("gaussian", 1.0), ("student", math.sqrt(3))],
+)
 def test_noise_has_its_scale(noise, spread):
     sample = Teacher(0, 1e2, noise=noise).sample(3000, "train")
     xi = (sample.y - sample.clean) / sample.sigma
@@ -64,7 +75,11 @@ def test_noise_has_its_scale(noise, spread):
 
 
 def test_wrong_teachers_are_refused():
-    for arguments in ({"snr": 0.0}, {"snr": 1.0, "noise": "pink"}, {"snr": 1.0, "activation": "relu"}):
+    for arguments in (
+        {"snr": 0.0},
+        {"snr": 1.0, "noise": "pink"},
+        {"snr": 1.0, "activation": "relu"},
+    ):
         with pytest.raises(ValueError, match="take one of|must be one of|positive"):
             Teacher(0, **arguments).sample(2, "train")
 
@@ -95,37 +110,75 @@ def test_the_whole_study_on_a_tiny_config():
     cells = result.tables["cells"]
     assert [(row["snr"], row["n"]) for row in cells] == [(1e1, 16), (1e5, 16)]
     for row in cells:
-        assert row["low"] <= row["gain_of_sgd"] <= row["high"] and row["winner"] in ("sgd", "pli", "tie")
+        assert row["low"] <= row["gain_of_sgd"] <= row["high"] and row["winner"] in (
+            "sgd",
+            "pli",
+            "tie",
+        )
         assert row["sgd_loss"] > 0 and row["sgd_clean_loss"] <= 1.2 * row["sgd_loss"]
-    searched = [case.settings for case in asked if case.settings["snr"] == 1e5 and case.settings["seed"] == 0]
+    searched = [
+        case.settings
+        for case in asked
+        if case.settings["snr"] == 1e5 and case.settings["seed"] == 0
+    ]
     tried = {
-        method: {tuple(sorted(each.items())) for each in searched if each["method"] == method}
+        method: {
+            tuple(sorted(each.items())) for each in searched if each["method"] == method
+        }
         for method in ("sgd", "pli", "sgd-averaged")
     }
-    assert {len(each) for each in tried.values()} == {TINY["settings"]}  # the same number of settings for each
-    assert [row["variant"] for row in result.tables["sensitivity"]] == ["as configured", "averaged"]
+    # the same number of settings for each
+    assert {len(each) for each in tried.values()} == {TINY["settings"]}
+    assert [row["variant"] for row in result.tables["sensitivity"]] == [
+        "as configured",
+        "averaged",
+    ]
     assert {verdict.claim for verdict in result.verdicts} == {"C4", "C5"}
-    assert [(point.x, point.y) for point in result.figures["cells"].points] == [(0, 0), (0, 1)]
+    assert [(point.x, point.y) for point in result.figures["cells"].points] == [
+        (0, 0),
+        (0, 1),
+    ]
     planned = STUDY.plan(TINY, 0)
-    assert planned.cases == len({tuple(sorted(case.settings.items())) for case in asked}) and planned.work > 0
+    assert (
+        planned.cases == len({tuple(sorted(case.settings.items())) for case in asked})
+        and planned.work > 0
+    )
 
 
 def test_a_diverged_setting_is_a_result():
-    entry = next(case for case in STUDY.plan(TINY, 0).first if case.settings["method"] == "sgd")
+    entry = next(
+        case for case in STUDY.plan(TINY, 0).first if case.settings["method"] == "sgd"
+    )
     found = train({**entry.settings, "step": 1e12})
-    assert found["diverged"] and math.isfinite(found["validation_loss"]) and found["best_at"] == 0.0
+    assert (
+        found["diverged"]
+        and math.isfinite(found["validation_loss"])
+        and found["best_at"] == 0.0
+    )
 
 
 def test_a_winner_needs_the_interval_and_the_band():
     one = np.array([1.0, 2.0, 3.0])
-    assert compare(one, one * 1.2, 0.01)[3] == 1 and compare(one * 1.2, one, 0.01)[3] == 2
-    assert compare(one, one * 1.005, 0.01)[3] == 0  # beyond the seeds, but within the band
-    assert compare(one, one * np.array([0.8, 1.2, 1.5]), 0.01)[3] == 0  # beyond the band, but not the seeds
+    assert (
+        compare(one, one * 1.2, 0.01)[3] == 1 and compare(one * 1.2, one, 0.01)[3] == 2
+    )
+    # beyond the seeds, but within the band
+    assert compare(one, one * 1.005, 0.01)[3] == 0
+    # beyond the band, but not the seeds
+    assert compare(one, one * np.array([0.8, 1.2, 1.5]), 0.01)[3] == 0
 
 
 def test_every_method_has_a_grid_and_configs_ship():
-    assert set(GRIDS) >= {"sgd", "pli", "pli-dual", "sgd-averaged", "sgd-permuted", "sgd-smoothed"}
+    assert set(GRIDS) >= {
+        "sgd",
+        "pli",
+        "pli-dual",
+        "sgd-averaged",
+        "sgd-permuted",
+        "sgd-smoothed",
+    }
     from proxlin.experiments.engine.config import shipped
 
     for profile, table in shipped("fig2").items():
-        assert parse(Config, table).settings >= 9, profile  # room for the whole bracket of PLI
+        # room for the whole bracket of PLI
+        assert parse(Config, table).settings >= 9, profile

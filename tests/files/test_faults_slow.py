@@ -26,14 +26,28 @@ print(count)
 
 
 @pytest.mark.parametrize(
-    "scenario", ["file", "new_file", "folder", "new_folder", "save", "fit", "new_fit", "report", "reproduce"]
+    "scenario",
+    [
+        "file",
+        "new_file",
+        "folder",
+        "new_folder",
+        "save",
+        "fit",
+        "new_fit",
+        "report",
+        "reproduce",
+    ],
 )
 def test_faults_at_every_call(scenario, tmp_path, figures):
-    """tests/support/faults.py says what the folder may be afterwards; here, which of the outcomes there are."""
+    """tests/support/faults.py says what the folder may be afterwards; here, which of the outcomes
+    there are.
+    """
     found = faults(scenario, tmp_path / "work")
     figures(f"faults-{scenario}", **found)
     assert found["failed, old"] and found["killed, old"] and found["killed, new"]
-    together = scenario in ("folder", "fit", "report", "reproduce")  # several files, in a folder that exists
+    # several files, in a folder that exists
+    together = scenario in ("folder", "fit", "report", "reproduce")
     assert together == ("killed, finished" in found)
 
 
@@ -44,7 +58,10 @@ def test_two_writers_for_a_while(tmp_path, figures):
 def test_two_processes_save_one_solution(tmp_path: Path, figures):
     command = [sys.executable, "-c", SAVER, str(tmp_path / "solution.npz")]
     pipe = subprocess.PIPE
-    savers = [subprocess.Popen([*command, steps], stdout=pipe, stderr=pipe, text=True) for steps in "24"]
+    savers = [
+        subprocess.Popen([*command, steps], stdout=pipe, stderr=pipe, text=True)
+        for steps in "24"
+    ]
     ended = [saver.communicate(timeout=300) for saver in savers]
     assert [saver.returncode for saver in savers] == [0, 0], ended
     figures("two-savers", saves=sum(int(out) for out, _ in ended), errors=0)

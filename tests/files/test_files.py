@@ -20,8 +20,13 @@ def names(folder: Path) -> list[str]:
 
 def test_bytes_or_a_function_that_writes(tmp_path):
     write_file(tmp_path / "a", b"one")
-    write_file(tmp_path / "deep" / "er" / "b", lambda file: [file.write(b"tw"), file.write(b"o")])
-    assert (tmp_path / "a").read_bytes() == b"one" and (tmp_path / "deep/er/b").read_bytes() == b"two"
+    write_file(
+        tmp_path / "deep" / "er" / "b",
+        lambda file: [file.write(b"tw"), file.write(b"o")],
+    )
+    assert (tmp_path / "a").read_bytes() == b"one" and (
+        tmp_path / "deep/er/b"
+    ).read_bytes() == b"two"
     assert names(tmp_path) == ["a", "deep", "deep/er", "deep/er/b"]
 
 
@@ -31,7 +36,9 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     (tmp_path / "middle").symlink_to("real/file")
     for content in (b"first", b"second"):  # the link leads to nothing, then to a file
         write_file(tmp_path / "link", content)
-        assert (tmp_path / "link").is_symlink() and (tmp_path / "real/file").read_bytes() == content
+        assert (tmp_path / "link").is_symlink() and (
+            tmp_path / "real/file"
+        ).read_bytes() == content
     assert names(tmp_path) == ["link", "middle", "real", "real/file"]
 
 
@@ -50,7 +57,11 @@ def test_a_pipe_is_written_to(tmp_path):
     check_writable(pipe)
     write_file(pipe, b"x" * 100_000)
     reader.join(30)
-    assert found == [b"x" * 100_000] and stat.S_ISFIFO(pipe.stat().st_mode) and names(tmp_path) == ["pipe"]
+    assert (
+        found == [b"x" * 100_000]
+        and stat.S_ISFIFO(pipe.stat().st_mode)
+        and names(tmp_path) == ["pipe"]
+    )
 
 
 def test_a_device_is_written_to(tmp_path):
@@ -93,7 +104,10 @@ def test_permissions_are_kept_or_follow_the_umask(tmp_path):
             write_file(path, b"x")
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (private, fresh, tmp_path / "new", tmp_path / "new/file")]
+    modes = [
+        stat.S_IMODE(path.stat().st_mode)
+        for path in (private, fresh, tmp_path / "new", tmp_path / "new/file")
+    ]
     assert modes == [0o640, 0o640, 0o750, 0o640]
 
 
@@ -139,7 +153,10 @@ def test_what_cannot_be_replaced_is_found_before_the_work(kind, tmp_path):
         place.chmod(0o400)
         if os.access(place, os.W_OK):
             pytest.skip("root writes anything")
-    before, new = names(tmp_path), dict.fromkeys(("a", "figures/b", str(place.relative_to(out))), b"new")
+    before, new = (
+        names(tmp_path),
+        dict.fromkeys(("a", "figures/b", str(place.relative_to(out))), b"new"),
+    )
     for act in (lambda: check_folder(out, new), lambda: write_folder(out, new)):
         with pytest.raises(OSError, match=r".") as raised:
             act()
@@ -213,32 +230,65 @@ def test_a_process_that_leaves_takes_its_temporaries_along(tmp_path):
 def test_two_writers(tmp_path):
     found = compete(tmp_path, 1.0)
     assert found["writes"] > 1 and found["reads"] > 0
-    assert names(tmp_path) == ["file", "out", "out/a", "out/c", "out/deep", "out/deep/b"]
+    assert names(tmp_path) == [
+        "file",
+        "out",
+        "out/a",
+        "out/c",
+        "out/deep",
+        "out/deep/b",
+    ]
 
 
 def test_faults_at_every_call_of_a_file(tmp_path):
     found = faults("file", tmp_path / "work")
-    assert found["killed, old"] and found["killed, new"] and "killed, finished" not in found
+    assert (
+        found["killed, old"]
+        and found["killed, new"]
+        and "killed, finished" not in found
+    )
 
 
 def test_errors_and_kills_at_every_call_of_a_folder(tmp_path):
     found = faults("folder", tmp_path / "work", "error", "kill after")
-    assert found["failed, old"] > 20 and found["killed, old"] and found["killed, new"] and found["killed, finished"]
+    assert (
+        found["failed, old"] > 20
+        and found["killed, old"]
+        and found["killed, new"]
+        and found["killed, finished"]
+    )
 
 
 @pytest.mark.parametrize(
     "plan",
-    ['{"a": "../b"}', '{"../b": "../.b.0123456789abcdef.part"}', '{"a": "b"}', '["a"]', "{", "[" * 100_000, '{"a": 1}'],
+    [
+        '{"a": "../b"}',
+        '{"../b": "../.b.0123456789abcdef.part"}',
+        '{"a": "b"}',
+        '["a"]',
+        "{",
+        "[" * 100_000,
+        '{"a": 1}',
+    ],
 )
 def test_the_plan_of_a_stranger_renames_nothing_else(plan, tmp_path):
     """Only a temporary file gets a name, and only the name that it is made for."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    for path in (tmp_path / "b", tmp_path / ".b.0123456789abcdef.part", folder / "a", folder / "b"):
+    for path in (
+        tmp_path / "b",
+        tmp_path / ".b.0123456789abcdef.part",
+        folder / "a",
+        folder / "b",
+    ):
         path.write_bytes(path.name.encode())
     (folder / files.PLAN).write_text(plan)
     files.finish(folder)
-    left = {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    left = {
+        str(path.relative_to(tmp_path)): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     assert left == {
         "b": b"b",
         ".b.0123456789abcdef.part": b".b.0123456789abcdef.part",
@@ -249,7 +299,11 @@ def test_the_plan_of_a_stranger_renames_nothing_else(plan, tmp_path):
 
 def test_a_new_folder_appears_as_a_whole(tmp_path):
     found = faults("new_folder", tmp_path / "work", "kill after")
-    assert found["killed, old"] and found["killed, new"] and "killed, finished" not in found
+    assert (
+        found["killed, old"]
+        and found["killed, new"]
+        and "killed, finished" not in found
+    )
 
 
 def test_errors_without_a_name_get_one(tmp_path):

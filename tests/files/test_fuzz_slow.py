@@ -1,4 +1,6 @@
-"""Ten thousand damaged files: each is read or refused in one sentence, in time, and with little memory."""
+"""Ten thousand damaged files: each is read or refused in one sentence, in time, and with little
+memory.
+"""
 
 import gzip
 import random
@@ -36,9 +38,13 @@ def test_damaged_files_are_read_or_refused(name, tmp_path, monkeypatch, figures)
             content = damaged(seeds[each], rng, reader.codec)
             start = time.perf_counter()
             try:
-                found.append(run(reader, tmp_path / str(number), each, content, monkeypatch))
+                found.append(
+                    run(reader, tmp_path / str(number), each, content, monkeypatch)
+                )
             except BaseException as error:
-                error.add_note(f"{name}, number {number}, the file {each}, kept in {tmp_path / str(number)}")
+                error.add_note(
+                    f"{name}, number {number}, the file {each}, kept in {tmp_path / str(number)}"
+                )
                 raise
             slowest = max(slowest, time.perf_counter() - start)
     figures(
@@ -51,7 +57,13 @@ def test_damaged_files_are_read_or_refused(name, tmp_path, monkeypatch, figures)
     )
 
 
-def run(reader: Reader, folder: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
+def run(
+    reader: Reader,
+    folder: Path,
+    name: str,
+    content: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
     """In a folder of its own, which is gone when all went well."""
     folder.mkdir()
     monkeypatch.setenv("PROXLIN_CACHE", str(folder))
@@ -63,15 +75,20 @@ def run(reader: Reader, folder: Path, name: str, content: bytes, monkeypatch: py
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ memory bombs
+# ------------------------------------------------------------------------------------- memory bombs
 
 
 def npy(shape: str, descr: str = "<f8") -> bytes:
-    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    header = (
+        f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    )
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
 
 
-@pytest.mark.parametrize("shape", ["(1000000000000,)", "(4294967296, 4294967296, 4294967296)", "(0, 1000000000000)"])
+@pytest.mark.parametrize(
+    "shape",
+    ["(1000000000000,)", "(4294967296, 4294967296, 4294967296)", "(0, 1000000000000)"],
+)
 @pytest.mark.parametrize("name", ["model", "solution", "words", "cache", "maps"])
 def test_a_header_that_claims_too_much_is_refused(name, shape, tmp_path, monkeypatch):
     """Nothing is taken before the size of the file has been compared with the claim."""
@@ -92,12 +109,16 @@ def test_a_header_that_claims_too_much_is_refused(name, shape, tmp_path, monkeyp
         content = buffer.getvalue()
     before = forget_peak()
     with little_memory():
-        assert run(reader, tmp_path / "bomb", each, content, monkeypatch) == ("read" if name == "cache" else "refused")
+        assert run(reader, tmp_path / "bomb", each, content, monkeypatch) == (
+            "read" if name == "cache" else "refused"
+        )
     assert peak() - before < 200
 
 
 def test_text_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
-    """1 MiB of gzip, 1 GiB of a single line; and lines of which the memory could not hold what they stand for."""
+    """1 MiB of gzip, 1 GiB of a single line; and lines of which the memory could not hold what they
+    stand for.
+    """
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", 1) as file:
         for _ in range(1024):
@@ -117,7 +138,17 @@ def test_an_image_of_a_billion_pixels_is_refused(tmp_path, monkeypatch):
 
     from PIL import Image
 
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)  # Pillow's own limit, 89 million, lowered for the test
+    # Pillow's own limit, 89 million, lowered for the test
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
     buffer = io.BytesIO()
     Image.fromarray(np.zeros((128, 128, 3), np.uint8)).save(buffer, "PNG")
-    assert run(READERS["tiles"], tmp_path / "bomb", "grass.png", buffer.getvalue(), monkeypatch) == "refused"
+    assert (
+        run(
+            READERS["tiles"],
+            tmp_path / "bomb",
+            "grass.png",
+            buffer.getvalue(),
+            monkeypatch,
+        )
+        == "refused"
+    )

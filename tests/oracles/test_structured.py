@@ -1,4 +1,6 @@
-"""The structural hinges against enumeration: values, both smoothings, what `exact` says, and their constants."""
+"""The structural hinges against enumeration: values, both smoothings, what `exact` says, and their
+constants.
+"""
 
 import functools
 import itertools
@@ -14,11 +16,18 @@ import pytest
 import proxlin as px
 from proxlin.data.metrics import exact_share
 from proxlin.oracles import Chains, MonotonePaths
-from proxlin.outers.structured import EntropyHinge, SimplexSmoothing, StructuredHinge, project_sorted
+from proxlin.outers.structured import (
+    EntropyHinge,
+    SimplexSmoothing,
+    StructuredHinge,
+    project_sorted,
+)
 
 pytestmark = pytest.mark.reference
 
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+quick = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
+)
 NUS = np.array([1e-3, 0.1, 0.5, 2.0, 10.0])
 ORACLES = [MonotonePaths(4, 4), Chains(3, 3)]
 
@@ -28,10 +37,16 @@ def outputs(oracle):
     """Y as rows, by brute force over moves or labels."""
     rows = []
     if isinstance(oracle, MonotonePaths):
-        for downs in itertools.combinations(range(oracle.rows + oracle.cols - 2), oracle.rows - 1):
+        for downs in itertools.combinations(
+            range(oracle.rows + oracle.cols - 2), oracle.rows - 1
+        ):
             moves = np.isin(np.arange(oracle.rows + oracle.cols - 2), downs)
             r = np.concatenate([[0], np.cumsum(moves)])
-            rows.append(np.bincount(r * oracle.cols + np.arange(len(r)) - r, minlength=oracle.size()))
+            rows.append(
+                np.bincount(
+                    r * oracle.cols + np.arange(len(r)) - r, minlength=oracle.size()
+                )
+            )
     else:
         for labels in itertools.product(range(oracle.labels), repeat=oracle.length):
             unary = np.eye(oracle.labels)[list(labels)]
@@ -49,7 +64,9 @@ def project(z, nu):
     low, high = z.min() - nu, z.max()
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(z - middle, 0).sum() > nu else (low, middle)
+        low, high = (
+            (middle, high) if np.maximum(z - middle, 0).sum() > nu else (low, middle)
+        )
     return np.maximum(z - high, 0) / nu
 
 
@@ -57,13 +74,21 @@ def smoothed(oracle, u, nu):
     """The smoothing over all outputs: its value, gradient and support."""
     z = outputs(oracle) @ u[:-1]
     p = project(z, nu)
-    return p @ z - nu / 2 * p @ p - u[-1], np.append(p @ outputs(oracle), -1), np.sum(p > 1e-12)
+    return (
+        p @ z - nu / 2 * p @ p - u[-1],
+        np.append(p @ outputs(oracle), -1),
+        np.sum(p > 1e-12),
+    )
 
 
 def on_grid(function, oracle, top=None):
     """function(f_nu, u) for all NUS and points: arrays (nus, points, ...), from one compilation."""
-    make = lambda nu: (StructuredHinge(oracle, top) if top else EntropyHinge(oracle)).smooth(nu)
-    return quick(jax.vmap(lambda nu: jax.vmap(lambda u: function(make(nu), u))(points(oracle))))(NUS)
+    make = lambda nu: (
+        StructuredHinge(oracle, top) if top else EntropyHinge(oracle)
+    ).smooth(nu)
+    return quick(
+        jax.vmap(lambda nu: jax.vmap(lambda u: function(make(nu), u))(points(oracle)))
+    )(NUS)
 
 
 def report(f, u):
@@ -76,9 +101,15 @@ def report(f, u):
 @pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_the_hinge_is_a_maximum_over_outputs(oracle, hinge):
     f, u = hinge(oracle), points(oracle)
-    value, v, gradient = quick(jax.vmap(lambda u: (f.value(u), f.subgradient(u), jax.grad(f.value)(u))))(u)
-    np.testing.assert_allclose(value, (u[:, :-1] @ outputs(oracle).T).max(1) - u[:, -1], atol=1e-12)
-    np.testing.assert_allclose(value, np.sum(np.asarray(v) * u, axis=1), atol=1e-12, err_msg="f(u) = <v, u>")
+    value, v, gradient = quick(
+        jax.vmap(lambda u: (f.value(u), f.subgradient(u), jax.grad(f.value)(u)))
+    )(u)
+    np.testing.assert_allclose(
+        value, (u[:, :-1] @ outputs(oracle).T).max(1) - u[:, -1], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        value, np.sum(np.asarray(v) * u, axis=1), atol=1e-12, err_msg="f(u) = <v, u>"
+    )
     np.testing.assert_array_equal(v, gradient)
     k = oracle.size() + 1
     assert f.lipschitz(k) == math.sqrt(outputs(oracle).sum(1).max() + 1)
@@ -112,8 +143,14 @@ def test_the_projection_is_the_quadratic_program():
         z = outputs(oracle) @ points(oracle)[0, :-1]
         p = cvxpy.Variable(len(z))
         objective = cvxpy.Maximize(z @ p - nu / 2 * cvxpy.sum_squares(p))
-        best = cvxpy.Problem(objective, [p >= 0, cvxpy.sum(p) == 1]).solve(solver=cvxpy.CLARABEL)
-        np.testing.assert_allclose(smoothed(oracle, points(oracle)[0], nu)[0] + points(oracle)[0, -1], best, atol=1e-7)
+        best = cvxpy.Problem(objective, [p >= 0, cvxpy.sum(p) == 1]).solve(
+            solver=cvxpy.CLARABEL
+        )
+        np.testing.assert_allclose(
+            smoothed(oracle, points(oracle)[0], nu)[0] + points(oracle)[0, -1],
+            best,
+            atol=1e-7,
+        )
 
 
 @pytest.mark.parametrize("oracle", ORACLES, ids=str)
@@ -123,9 +160,17 @@ def test_entropy_smoothing_is_a_log_sum(oracle):
     f = z.max(1) - points(oracle)[:, -1]
     for i, nu in enumerate(NUS):
         log_sum = np.logaddexp.reduce(z / nu, axis=1)
-        np.testing.assert_allclose(value[i], nu * log_sum - points(oracle)[:, -1], atol=1e-11)
-        np.testing.assert_allclose(v[i, :, :-1], np.exp(z / nu - log_sum[:, None]) @ outputs(oracle), atol=1e-10)
-        assert np.all(f <= value[i] + 1e-12) and np.all(value[i] <= f + nu * math.log(oracle.count()) + 1e-12)
+        np.testing.assert_allclose(
+            value[i], nu * log_sum - points(oracle)[:, -1], atol=1e-11
+        )
+        np.testing.assert_allclose(
+            v[i, :, :-1],
+            np.exp(z / nu - log_sum[:, None]) @ outputs(oracle),
+            atol=1e-10,
+        )
+        assert np.all(f <= value[i] + 1e-12) and np.all(
+            value[i] <= f + nu * math.log(oracle.count()) + 1e-12
+        )
     np.testing.assert_allclose(v, gradient, atol=1e-12)
 
 
@@ -135,39 +180,62 @@ def test_gradients_match_finite_differences_and_their_constant(oracle, top):
     step = 1e-6
 
     def differences(f, u):
-        ends = jax.vmap(f.value)(u[None] + step * jnp.eye(u.shape[0])) - jax.vmap(f.value)(
-            u[None] - step * jnp.eye(u.shape[0])
-        )
+        ends = jax.vmap(f.value)(u[None] + step * jnp.eye(u.shape[0])) - jax.vmap(
+            f.value
+        )(u[None] - step * jnp.eye(u.shape[0]))
         return ends / (2 * step), f.subgradient(u)
 
     slopes, v = map(np.asarray, on_grid(differences, oracle, top))
-    np.testing.assert_allclose(slopes[1:], v[1:], atol=2e-5)  # nu = 1e-3 bends within a step
+    # nu = 1e-3 bends within a step
+    np.testing.assert_allclose(slopes[1:], v[1:], atol=2e-5)
     u = points(oracle)
     distance = np.linalg.norm(u[:, None] - u[None], axis=-1)
     for i, nu in enumerate(NUS):
         f = (StructuredHinge(oracle, top) if top else EntropyHinge(oracle)).smooth(nu)
         change = np.linalg.norm(v[i][:, None] - v[i][None], axis=-1)
-        assert np.all(change <= float(f.smoothness(oracle.size() + 1)) * distance + 1e-9)
-        assert np.all(np.linalg.norm(v[i], axis=-1) <= f.lipschitz(oracle.size() + 1) + 1e-9)
+        assert np.all(
+            change <= float(f.smoothness(oracle.size() + 1)) * distance + 1e-9
+        )
+        assert np.all(
+            np.linalg.norm(v[i], axis=-1) <= f.lipschitz(oracle.size() + 1) + 1e-9
+        )
 
 
-@pytest.mark.parametrize("f", [StructuredHinge(MonotonePaths(2, 3), 2), EntropyHinge(MonotonePaths(2, 3))], ids=str)
+@pytest.mark.parametrize(
+    "f",
+    [StructuredHinge(MonotonePaths(2, 3), 2), EntropyHinge(MonotonePaths(2, 3))],
+    ids=str,
+)
 def test_smoothing_twice_adds_up(f):
     assert eqx.tree_equal(f.smooth(0.5).smooth(0.25), f.smooth(0.75))
 
 
 def test_projection_of_sorted_scores():
     solve = quick(jax.vmap(project_sorted))
-    z = np.array([[3.0, 2.5, 0.0, -np.inf], [1.0, 1.0, 1.0, 1.0], [2.0] + [-np.inf] * 3, [-np.inf] * 4])
+    z = np.array(
+        [
+            [3.0, 2.5, 0.0, -np.inf],
+            [1.0, 1.0, 1.0, 1.0],
+            [2.0] + [-np.inf] * 3,
+            [-np.inf] * 4,
+        ]
+    )
     p, threshold = map(np.asarray, solve(z, np.array([1.0, 2.0, 0.5, 1.0])))
-    np.testing.assert_allclose(p, [[0.75, 0.25, 0, 0], [0.25] * 4, [1, 0, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_allclose(
+        p, [[0.75, 0.25, 0, 0], [0.25] * 4, [1, 0, 0, 0], [1, 0, 0, 0]]
+    )
     np.testing.assert_allclose(threshold[:3], [2.25, 0.5, 1.5])
     rng = np.random.default_rng(0)
-    z = -np.sort(-rng.normal(size=(50, 4)) * rng.choice([0.1, 1, 1e3], (50, 1)), axis=1) + 1e4
+    z = (
+        -np.sort(-rng.normal(size=(50, 4)) * rng.choice([0.1, 1, 1e3], (50, 1)), axis=1)
+        + 1e4
+    )
     nu = rng.exponential(size=50)
     p, _ = map(np.asarray, solve(z, nu))
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-9)
-    np.testing.assert_allclose(p, [project(each, scale) for each, scale in zip(z, nu, strict=True)], atol=1e-6)
+    np.testing.assert_allclose(
+        p, [project(each, scale) for each, scale in zip(z, nu, strict=True)], atol=1e-6
+    )
 
 
 def test_forbidden_parts_and_padding():
@@ -175,13 +243,19 @@ def test_forbidden_parts_and_padding():
     long, short = Chains(3, 2), Chains(2, 2)
     a = np.random.default_rng(3).normal(size=long.size())
     head = np.concatenate([a[:4], a[6:10]])
-    pairs = [(hinge(long), hinge(short)) for hinge in (functools.partial(StructuredHinge, top=6), EntropyHinge)]
+    pairs = [
+        (hinge(long), hinge(short))
+        for hinge in (functools.partial(StructuredHinge, top=6), EntropyHinge)
+    ]
     pairs += [(f.smooth(0.7), g.smooth(0.7)) for f, g in pairs]
 
     @quick
     def ask(a, head):
         u, v = jnp.append(long.pad(a, 2), 0.3), jnp.append(head, 0.3)
-        return [(f.value(u), g.value(v), f.subgradient(u), jax.grad(f.value)(u)) for f, g in pairs]
+        return [
+            (f.value(u), g.value(v), f.subgradient(u), jax.grad(f.value)(u))
+            for f, g in pairs
+        ]
 
     for value, expected, v, gradient in ask(a, head):
         np.testing.assert_allclose(value, expected, atol=1e-12)
@@ -202,14 +276,22 @@ def test_single_precision_and_one_compilation():
     for nu in (0.1, 0.2):
         found, v = value(StructuredHinge(oracle, 20).smooth(nu), u)
         assert found.dtype == v.dtype == np.float32
-        np.testing.assert_allclose(found, smoothed(oracle, u.astype(float), nu)[0], rtol=1e-5)
+        np.testing.assert_allclose(
+            found, smoothed(oracle, u.astype(float), nu)[0], rtol=1e-5
+        )
     assert len(traces) == 1
 
 
 def test_wrong_use_is_a_sentence():
     oracle = MonotonePaths(2, 2)
-    for f in (StructuredHinge(oracle), EntropyHinge(oracle), StructuredHinge(oracle).smooth(1.0)):
-        with pytest.raises(ValueError, match=r"takes 5 numbers .* but the inner map returns 4"):
+    for f in (
+        StructuredHinge(oracle),
+        EntropyHinge(oracle),
+        StructuredHinge(oracle).smooth(1.0),
+    ):
+        with pytest.raises(
+            ValueError, match=r"takes 5 numbers .* but the inner map returns 4"
+        ):
             f.check(4)
         with pytest.raises(ValueError, match="takes 5 numbers"):
             f.value(jnp.zeros(6))
@@ -226,11 +308,19 @@ def test_the_report_of_how_often_top_was_enough():
     oracle = MonotonePaths(3, 3)
     x = np.random.default_rng(4).normal(size=(12, 9))
     y = np.asarray(jax.jit(jax.vmap(oracle.argmax))(x[::-1]))
-    problem = px.MeanOfLosses(px.augmented_scores(lambda w, x: w * x, oracle), StructuredHinge(oracle, 2), (x, y))
+    problem = px.MeanOfLosses(
+        px.augmented_scores(lambda w, x: w * x, oracle),
+        StructuredHinge(oracle, 2),
+        (x, y),
+    )
     w = jnp.asarray(1.0)
     smooth = problem.smooth(0.5)
     assert isinstance(smooth.outer, SimplexSmoothing)
     each = [smoothed(oracle, np.asarray(u), 0.5)[2] <= 2 for u in problem.stack(w)]
-    assert exact_share(smooth, w) == pytest.approx(np.mean(each)) and 0 < np.mean(each) < 1
-    with pytest.raises(TypeError, match="exact_share needs a problem with StructuredHinge, smoothed"):
+    assert (
+        exact_share(smooth, w) == pytest.approx(np.mean(each)) and 0 < np.mean(each) < 1
+    )
+    with pytest.raises(
+        TypeError, match="exact_share needs a problem with StructuredHinge, smoothed"
+    ):
         exact_share(problem, w)

@@ -1,4 +1,6 @@
-"""Lipschitz constant, sharpness and smoothness of every outer function: those of the contract, bounds, and attained."""
+"""Lipschitz constant, sharpness and smoothness of every outer function: those of the contract,
+bounds, and attained.
+"""
 
 import math
 
@@ -46,7 +48,8 @@ def test_lipschitz_bounds_the_subgradients_and_is_attained(name, k):
     if math.isinf(l):
         assert np.linalg.norm(at_all(f.subgradient, 1e12 * np.ones((1, k)))) > 1e11
     else:
-        tolerance = 1e-13 if "WeightedL1.smooth" in name else 4 * EPS  # (u - prox) / nu of an Envelope cancels
+        # (u - prox) / nu of an Envelope cancels
+        tolerance = 1e-13 if "WeightedL1.smooth" in name else 4 * EPS
         assert abs(norms.max() - l) <= tolerance * l
 
 
@@ -72,7 +75,8 @@ def test_sharpness_bounds_the_growth_from_the_minimisers_and_is_attained(name, k
     x, away, nearest = x[away > 0], away[away > 0], nearest[away > 0]
     growth = (at_all(case.outer.value, x) - at_all(case.outer.value, nearest)) / away
     assert growth.min() >= sharpness * (1 - 4 * EPS)
-    assert growth.min() <= sharpness * (1 + 4 * EPS) + 1e-6  # attained; a smooth f is flat at its minimum
+    # attained; a smooth f is flat at its minimum
+    assert growth.min() <= sharpness * (1 + 4 * EPS) + 1e-6
 
 
 @every_size
@@ -84,7 +88,9 @@ def test_smoothness_bounds_the_gradient_map(name, k):
     ratio = 0.0
     for a, b in ((x, z), (x, close)):
         away = np.linalg.norm(a - b, axis=1)
-        change = np.linalg.norm(at_all(f.subgradient, a) - at_all(f.subgradient, b), axis=1)
+        change = np.linalg.norm(
+            at_all(f.subgradient, a) - at_all(f.subgradient, b), axis=1
+        )
         ratio = max(ratio, np.max(change[away > 0] / away[away > 0]))
     assert ratio <= smoothness * (1 + 1e-9)
     if "smooth" in name and k == 7 and "Max" not in name and name not in zoo.STRUCTURED:

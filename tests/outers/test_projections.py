@@ -18,7 +18,11 @@ pytestmark = pytest.mark.law
 vectors = arrays.arrays(float, 7, elements=st.floats(-1e6, 1e6, allow_subnormal=False))
 small = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 compiled = {
-    name: (eqx.filter_jit(case.outer.project), eqx.filter_jit(case.outer.argmax), eqx.filter_jit(case.outer.prox))
+    name: (
+        eqx.filter_jit(case.outer.project),
+        eqx.filter_jit(case.outer.argmax),
+        eqx.filter_jit(case.outer.prox),
+    )
     for name, case in zoo.SUPPORTS.items()
 }
 
@@ -35,7 +39,9 @@ def test_projection_is_idempotent_in_v_nearest_and_not_expansive(name, a, b):
     assert np.linalg.norm(pa - pb) <= np.linalg.norm(a - b) + 8 * EPS * size
     # pa is in V: below the support function in every direction
     for d in (a, b, a - pa, -a, b - a):
-        assert pa @ d <= float(f.value(jnp.asarray(d))) + 32 * EPS * max(1.0, np.abs(d).sum())
+        assert pa @ d <= float(f.value(jnp.asarray(d))) + 32 * EPS * max(
+            1.0, np.abs(d).sum()
+        )
     # nearest: <a - pa, v - pa> <= 0 for v in V, the worst v being argmax(a - pa)
     worst = np.asarray(argmax(jnp.asarray(a - pa)))
     assert (a - pa) @ (worst - pa) <= 64 * EPS * size
@@ -62,7 +68,9 @@ def test_argmax_is_in_v_and_attains_the_value(name, a):
     project, argmax, _ = compiled[name]
     v = argmax(jnp.asarray(a))
     assert np.abs(np.asarray(project(v)) - np.asarray(v)).max() <= 4 * EPS
-    assert abs(float(v @ a) - float(f.value(jnp.asarray(a)))) <= 8 * EPS * max(1.0, np.abs(a).sum())
+    assert abs(float(v @ a) - float(f.value(jnp.asarray(a)))) <= 8 * EPS * max(
+        1.0, np.abs(a).sum()
+    )
 
 
 @every_support
@@ -70,7 +78,9 @@ def test_contains_tells_in_from_out(name):
     f, v = outer_of(name), points(7)
     inside = at_all(f.project, v)
     assert at_all(f.contains, inside).all()
-    outside = inside + 1e-6 * (v - inside) / np.maximum(np.linalg.norm(v - inside, axis=1, keepdims=True), 1e-300)
+    outside = inside + 1e-6 * (v - inside) / np.maximum(
+        np.linalg.norm(v - inside, axis=1, keepdims=True), 1e-300
+    )
     really = np.linalg.norm(v - inside, axis=1) > 1e-6
     assert really.any() and not at_all(f.contains, outside)[really].any()
 

@@ -1,4 +1,6 @@
-"""Prox and conjugate of every proximable outer function: optimality, Fenchel-Young, and the identity of Moreau."""
+"""Prox and conjugate of every proximable outer function: optimality, Fenchel-Young, and the
+identity of Moreau.
+"""
 
 import math
 
@@ -29,7 +31,10 @@ def test_prox_residual_is_a_subgradient_at_the_prox(name, k, step):
     f, u = outer_of(name), points(k)
     p = at_all(lambda u: f.prox(u, step), u)
     tolerance = 4 * EPS * (1 + np.abs(u).max() / step)
-    assert excess(f, p, (u - p) / step, np.concatenate([points(k, seed=6), p, u])).max() <= tolerance
+    assert (
+        excess(f, p, (u - p) / step, np.concatenate([points(k, seed=6), p, u])).max()
+        <= tolerance
+    )
 
 
 @every_proximable
@@ -43,7 +48,10 @@ def test_prox_has_no_better_neighbour(name, k, step):
     for size in (1e-3, 1.0):
         q = p + size * np.random.default_rng(7).normal(size=p.shape)
         # strong convexity: the excess is at least |q - p|^2 / 2s
-        assert np.all(objective(q) - best >= np.sum((q - p) ** 2, axis=1) / (2 * step) - 1e-12 * (1 + np.abs(best)))
+        assert np.all(
+            objective(q) - best
+            >= np.sum((q - p) ** 2, axis=1) / (2 * step) - 1e-12 * (1 + np.abs(best))
+        )
 
 
 @every_proximable
@@ -59,7 +67,9 @@ def test_fenchel_young_is_an_equality_at_the_prox(name, k, step):
 
 @every_proximable
 @sizes
-def test_fenchel_young_is_an_inequality_everywhere_and_an_equality_at_subgradients(name, k):
+def test_fenchel_young_is_an_inequality_everywhere_and_an_equality_at_subgradients(
+    name, k
+):
     f, u, v = outer_of(name), points(k), points(k, seed=8)
     everywhere = at_all(f.value, u)[:, None] + at_all(f.conjugate, v)[None] - u @ v.T
     assert everywhere.min() >= -1e-11 * 1e4
@@ -71,11 +81,19 @@ def test_fenchel_young_is_an_inequality_everywhere_and_an_equality_at_subgradien
 @every_proximable
 @sizes
 def test_the_conjugate_is_infinite_just_where_its_definition_is(name, k):
-    """f*(v) = inf is certified by a ray on which <u, v> - f(u) grows, a finite f*(v) by a point that attains it."""
-    f, v = outer_of(name), np.concatenate([points(k, seed=9), 0.2 * np.random.default_rng(9).normal(size=(20, k))])
+    """f*(v) = inf is certified by a ray on which <u, v> - f(u) grows, a finite f*(v) by a point
+    that attains it.
+    """
+    f, v = (
+        outer_of(name),
+        np.concatenate(
+            [points(k, seed=9), 0.2 * np.random.default_rng(9).normal(size=(20, k))]
+        ),
+    )
     conjugate = at_all(f.conjugate, v)
     t = 1e-4
-    far = at_all(lambda v: f.prox(v / t, 1 / t), v)  # the maximiser of <u, v> - f(u) - t/2 |u|^2
+    # the maximiser of <u, v> - f(u) - t/2 |u|^2
+    far = at_all(lambda v: f.prox(v / t, 1 / t), v)
     attained = np.sum(far * v, axis=1) - at_all(f.value, far)
     finite = np.isfinite(conjugate)
     assert np.all(attained[finite] <= conjugate[finite] + 1e-9)
@@ -91,10 +109,14 @@ def test_the_conjugate_is_infinite_just_where_its_definition_is(name, k):
 @every_proximable
 @sizes
 def test_moreau_identity(name, k, step=0.7):
-    """prox_{s f}(u) + s prox_{f*/s}(u/s) = u: the second term minimises f*(v) + s/2 |v - u/s|^2, checked on rivals."""
+    """prox_{s f}(u) + s prox_{f*/s}(u/s) = u: the second term minimises f*(v) + s/2 |v - u/s|^2,
+    checked on rivals.
+    """
     f, u = outer_of(name), points(k)
     v = (u - at_all(lambda u: f.prox(u, step), u)) / step
-    objective = lambda v: at_all(f.conjugate, v) + step / 2 * np.sum((v - u / step) ** 2, axis=1)
+    objective = lambda v: (
+        at_all(f.conjugate, v) + step / 2 * np.sum((v - u / step) ** 2, axis=1)
+    )
     best = objective(v)
     assert np.isfinite(best).all()
     own, other = at_all(f.subgradient, u), at_all(f.subgradient, -u)
@@ -114,7 +136,9 @@ def test_prox_tends_to_the_identity_and_to_the_minimisers(name):
 
 @pytest.mark.parametrize("name", ["L2", "L1", "LInf", "Huber(0.7)", "Quantile(0.3)"])
 def test_prox_of_a_tiny_vector_and_a_huge_step_is_zero_not_the_vector(name):
-    """u / step underflows in float32, and the residual (u - p) / step must still be a subgradient at p."""
+    """u / step underflows in float32, and the residual (u - p) / step must still be a subgradient
+    at p.
+    """
     u = np.full((1, 7), 1e-25, np.float32)
     p = at_all(lambda u: outer_of(name).prox(u, jnp.asarray(1e25, jnp.float32)), u)
     assert np.abs(p).max() <= 1e-6 * 1e-25

@@ -1,4 +1,6 @@
-"""Values and subgradients of outer functions: convexity, kinks, minimisers, and what is not a number."""
+"""Values and subgradients of outer functions: convexity, kinks, minimisers, and what is not a
+number.
+"""
 
 import math
 
@@ -45,7 +47,8 @@ def test_a_subgradient_bounds_f_from_below_also_at_kinks(name, k):
     f, x, z = outer_of(name), points(k), points(k, seed=1)
     v = at_all(f.subgradient, x)
     assert np.isfinite(v).all()
-    units = 256 if isinstance(f, Envelope) else 16 if name in zoo.STRUCTURED else 4  # marginals are chains of exp
+    # marginals are chains of exp
+    units = 256 if isinstance(f, Envelope) else 16 if name in zoo.STRUCTURED else 4
     assert excess(f, x, v, np.concatenate([x, z])).max() <= units * EPS
 
 
@@ -65,12 +68,17 @@ def test_f_is_convex(name):
     assert np.max((middle - chord) / (1 + np.abs(chord))) <= 8 * EPS
 
 
-@pytest.mark.parametrize("name", [n for n in zoo.OUTERS if zoo.OUTERS[n].nearest_minimizer])
+@pytest.mark.parametrize(
+    "name", [n for n in zoo.OUTERS if zoo.OUTERS[n].nearest_minimizer]
+)
 def test_the_stated_minimisers_are_minimisers(name):
     """The zoo's own word, on which the law of sharpness stands."""
     case, z = zoo.OUTERS[name], points(7)
     least = at_all(case.outer.value, np.asarray(case.nearest_minimizer(z)))
-    assert np.ptp(least) <= 1e-15 and least.max() <= at_all(case.outer.value, z).min() + 1e-15
+    assert (
+        np.ptp(least) <= 1e-15
+        and least.max() <= at_all(case.outer.value, z).min() + 1e-15
+    )
 
 
 @every_size
@@ -85,6 +93,8 @@ def test_not_a_number_is_not_hidden(name, k):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_infinite_input_never_has_a_finite_value_unless_f_says_so(name, k, sign):
     f = outer_of(name)
-    limit, value = at_all(f.value, np.stack([np.full(k, sign * 1e100), np.full(k, sign * np.inf)]))
+    limit, value = at_all(
+        f.value, np.stack([np.full(k, sign * 1e100), np.full(k, sign * np.inf)])
+    )
     if abs(limit) > 1e50:
         assert not np.isfinite(value)

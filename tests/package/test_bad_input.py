@@ -1,7 +1,7 @@
 """Bad input: one sentence that names the culprit and the way out, at the right moment.
 
-The cases run as a user would meet them: in a fresh process, without the type checks of the tests and with JAX's own
-promotion rules. The first process has x64, the second has not.
+The cases run as a user would meet them: in a fresh process, without the type checks of the tests
+and with JAX's own promotion rules.
 """
 
 import functools
@@ -24,7 +24,12 @@ residual = px.residual(lambda w, x: x @ w)
 
 
 def build(inner=residual, outer=None, data=None, **settings):
-    return px.MeanOfLosses(inner, px.L2() if outer is None else outer, (X, Y) if data is None else data, **settings)
+    return px.MeanOfLosses(
+        inner,
+        px.L2() if outer is None else outer,
+        (X, Y) if data is None else data,
+        **settings,
+    )
 
 
 def build_of(inner):
@@ -52,18 +57,62 @@ AT_CONSTRUCTION = {
     "no samples": (lambda: build(data=(X[:0], Y[:0])), ValueError, ["n = 0"]),
     "no arrays": (lambda: build(data=()), ValueError, ["data"]),
     "data a number": (lambda: build(data=3.0), ValueError, ["data", "array"]),
-    "data a list of numbers": (lambda: build(data=[[1.0, 2.0], [3.0, 4.0]]), ValueError, ["data[0][0]", "array"]),
-    "data a frame": (lambda: build(data=Frame()), (TypeError, ValueError), ["data", "array"]),
-    "data of strings": (lambda: build(data=np.array(["a", "b"])), (TypeError, ValueError), ["data"]),
-    "data of objects": (lambda: build(data=np.array([1.0, None])), (TypeError, ValueError), ["data"]),
-    "nan in the data": (lambda: build(data=(broken(X, (2, 1), np.nan), Y)), ValueError, ["data[0]", "row 2"]),
-    "inf in the data": (lambda: build(data={"x": X, "y": broken(Y, 3, -np.inf)}), ValueError, ["data['y']", "row 3"]),
-    "nan in complex data": (lambda: build(data=broken(X, 1, np.nan) * 1j), ValueError, ["row 1"]),
-    "float16 data": (lambda: build(data=X.astype(np.float16)), TypeError, ["data is float16", "float32", "float64"]),
-    "bfloat16 data": (lambda: build(data={"x": jnp.asarray(X, jnp.bfloat16)}), TypeError, ["data['x'] is bfloat16"]),
-    "longdouble data": (lambda: build(data=X.astype(np.longdouble)), TypeError, ["data", "float64"]),
+    "data a list of rows of two lengths": (
+        lambda: build(data=([[1.0, 2.0], [3.0]], Y)),
+        ValueError,
+        ["data[0]", "differ in length", "(X, y)"],
+    ),
+    "data a frame": (
+        lambda: build(data=Frame()),
+        (TypeError, ValueError),
+        ["data", "array"],
+    ),
+    "data of strings": (
+        lambda: build(data=np.array(["a", "b"])),
+        (TypeError, ValueError),
+        ["data"],
+    ),
+    "data of objects": (
+        lambda: build(data=np.array([1.0, None])),
+        (TypeError, ValueError),
+        ["data"],
+    ),
+    "nan in the data": (
+        lambda: build(data=(broken(X, (2, 1), np.nan), Y)),
+        ValueError,
+        ["data[0]", "row 2"],
+    ),
+    "inf in the data": (
+        lambda: build(data={"x": X, "y": broken(Y, 3, -np.inf)}),
+        ValueError,
+        ["data['y']", "row 3"],
+    ),
+    "nan in complex data": (
+        lambda: build(data=broken(X, 1, np.nan) * 1j),
+        ValueError,
+        ["row 1"],
+    ),
+    "float16 data": (
+        lambda: build(data=X.astype(np.float16)),
+        TypeError,
+        ["data is float16", "float32", "float64"],
+    ),
+    "bfloat16 data": (
+        lambda: build(data={"x": jnp.asarray(X, jnp.bfloat16)}),
+        TypeError,
+        ["data['x'] is bfloat16"],
+    ),
+    "longdouble data": (
+        lambda: build(data=X.astype(np.longdouble)),
+        TypeError,
+        ["data", "float64"],
+    ),
     "nan in sparse rows": (
-        lambda: build(data=px.SparseRows(np.zeros((3, 1), int), np.array([[1.0], [np.nan], [0.0]]), 2)),
+        lambda: build(
+            data=px.SparseRows(
+                np.zeros((3, 1), int), np.array([[1.0], [np.nan], [0.0]]), 2
+            )
+        ),
         ValueError,
         ["values", "row 1"],
     ),
@@ -71,20 +120,64 @@ AT_CONSTRUCTION = {
     "nan ridge": (lambda: build(ridge=float("nan")), ValueError, ["ridge", "nan"]),
     "ridge a word": (lambda: build(ridge="0.1"), (TypeError, ValueError), ["ridge"]),
     "ridge None": (lambda: build(ridge=None), (TypeError, ValueError), ["ridge"]),
-    "ridge a vector": (lambda: build(ridge=np.ones(3)), (TypeError, ValueError), ["ridge"]),
+    "ridge a vector": (
+        lambda: build(ridge=np.ones(3)),
+        (TypeError, ValueError),
+        ["ridge"],
+    ),
     "ridge complex": (lambda: build(ridge=1j), (TypeError, ValueError), ["ridge"]),
-    "negative weight": (lambda: build(weights=[1, 1, -2, 1]), ValueError, ["weight", "2", "-2"]),
-    "nan weight": (lambda: build(weights=[1, np.nan, 1, 1]), ValueError, ["weight", "1", "nan"]),
-    "weights of another length": (lambda: build(weights=np.ones(5)), ValueError, ["weights", "4", "(5,)"]),
-    "weights all zero": (lambda: build(weights=np.zeros(4)), ValueError, ["weights", "zero"]),
-    "weights words": (lambda: build(weights=["a"] * 4), (TypeError, ValueError), ["weights"]),
-    "negative kappa": (lambda: build().regularize(-1.0, np.zeros((3, 2))), ValueError, ["kappa", "-1"]),
-    "kappa nan": (lambda: build().regularize(float("nan"), np.zeros((3, 2))), ValueError, ["kappa", "nan"]),
-    "kappa a vector": (lambda: build().regularize(np.ones(2), np.zeros((3, 2))), (TypeError, ValueError), ["kappa"]),
+    "negative weight": (
+        lambda: build(weights=[1, 1, -2, 1]),
+        ValueError,
+        ["weight", "2", "-2"],
+    ),
+    "nan weight": (
+        lambda: build(weights=[1, np.nan, 1, 1]),
+        ValueError,
+        ["weight", "1", "nan"],
+    ),
+    "weights of another length": (
+        lambda: build(weights=np.ones(5)),
+        ValueError,
+        ["weights", "4", "(5,)"],
+    ),
+    "weights all zero": (
+        lambda: build(weights=np.zeros(4)),
+        ValueError,
+        ["weights", "zero"],
+    ),
+    "weights words": (
+        lambda: build(weights=["a"] * 4),
+        (TypeError, ValueError),
+        ["weights"],
+    ),
+    "negative kappa": (
+        lambda: build().regularize(-1.0, np.zeros((3, 2))),
+        ValueError,
+        ["kappa", "-1"],
+    ),
+    "kappa nan": (
+        lambda: build().regularize(float("nan"), np.zeros((3, 2))),
+        ValueError,
+        ["kappa", "nan"],
+    ),
+    "kappa a vector": (
+        lambda: build().regularize(np.ones(2), np.zeros((3, 2))),
+        (TypeError, ValueError),
+        ["kappa"],
+    ),
     "nu zero": (lambda: build().smooth(0.0), ValueError, ["nu", "0"]),
     "nu negative": (lambda: px.Huber().smooth(-0.5), ValueError, ["nu", "-0.5"]),
-    "nu negative, smoothed": (lambda: px.L2().smooth(1.0).smooth(-0.5), ValueError, ["nu", "-0.5"]),
-    "nu a vector": (lambda: build().smooth(np.ones(2)), (TypeError, ValueError), ["nu"]),
+    "nu negative, smoothed": (
+        lambda: px.L2().smooth(1.0).smooth(-0.5),
+        ValueError,
+        ["nu", "-0.5"],
+    ),
+    "nu a vector": (
+        lambda: build().smooth(np.ones(2)),
+        (TypeError, ValueError),
+        ["nu"],
+    ),
     "nu None": (lambda: build().smooth(None), (TypeError, ValueError), ["nu"]),
     "delta zero": (lambda: px.Huber(0.0), ValueError, ["delta", "0"]),
     "quantile 0": (lambda: px.Quantile(0.0), ValueError, ["q of Quantile", "0"]),
@@ -92,19 +185,39 @@ AT_CONSTRUCTION = {
     "quantile 1.5": (lambda: px.Quantile(1.5), ValueError, ["q of Quantile", "1.5"]),
     "index too large": (lambda: build()[4], IndexError, ["4", "4 samples"]),
     "index too small": (lambda: build()[-5], IndexError, ["-5", "4 samples"]),
-    "one of the indices": (lambda: build()[np.array([0, 7, 1])], IndexError, ["7", "4 samples"]),
-    "one of the jax indices": (lambda: build()[jnp.array([0, -9])], IndexError, ["-9", "4 samples"]),
+    "one of the indices": (
+        lambda: build()[np.array([0, 7, 1])],
+        IndexError,
+        ["7", "4 samples"],
+    ),
+    "one of the jax indices": (
+        lambda: build()[jnp.array([0, -9])],
+        IndexError,
+        ["-9", "4 samples"],
+    ),
     "empty batch": (lambda: build()[np.array([], int)], IndexError, ["empty"]),
     "empty list": (lambda: build()[[]], IndexError, ["empty"]),
     "empty slice": (lambda: build()[3:3], IndexError, ["empty"]),
     "fractional index": (lambda: build()[1.5], TypeError, ["1.5", "integer"]),
     "a mask": (lambda: build()[np.ones(400, bool)], TypeError, ["integer"]),
-    "a matrix of indices": (lambda: build()[np.ones((2, 2), int)], TypeError, ["vector"]),
+    "a matrix of indices": (
+        lambda: build()[np.ones((2, 2), int)],
+        TypeError,
+        ["vector"],
+    ),
     "a word": (lambda: build()["a"], TypeError, ["batch", "integer"]),
     "an ellipsis": (lambda: build()[...], TypeError, ["batch", "integer"]),
     "a sample of a sample": (lambda: build()[0][0], IndexError, ["one sample"]),
-    "a class for an outer function": (lambda: build(outer=px.L2), TypeError, ["outer", "px.L2()"]),
-    "a name for an outer function": (lambda: px.MeanOfLosses(residual, "l2", (X, Y)), TypeError, ["outer", "l2"]),
+    "a class for an outer function": (
+        lambda: build(outer=px.L2),
+        TypeError,
+        ["outer", "px.L2()"],
+    ),
+    "a name for an outer function": (
+        lambda: px.MeanOfLosses(residual, "l2", (X, Y)),
+        TypeError,
+        ["outer", "l2"],
+    ),
     "no inner map": (lambda: build(inner=3.0), TypeError, ["inner map", "3.0"]),
     "no predictor": (lambda: px.residual(None), TypeError, ["predict"]),
     "indices not integers": (
@@ -116,30 +229,131 @@ AT_CONSTRUCTION = {
 
 W = np.zeros((3, 2))
 
-# name -> (the problem, w, the error, words); the problem must be made without complaint, its first call must raise
+# name -> (the problem, w, the error, words); the problem must be made without complaint, its first
+# call must raise
 AT_THE_FIRST_CALL = {
-    "a matrix from the inner map": (lambda: build(lambda w, s: w), W, ValueError, ["inner map", "vector", "(3, 2)"]),
-    "a scalar from the inner map": (lambda: build(lambda w, s: w[0, 0]), W, ValueError, ["inner map", "vector", "()"]),
-    "a tuple from the inner map": (lambda: build(lambda w, s: (w[0],)), W, ValueError, ["vector", "tuple"]),
-    "None from the inner map": (lambda: build(lambda w, s: None), W, (TypeError, ValueError), ["vector", "None"]),
-    "an empty vector": (lambda: build(lambda w, s: w[0][:0]), W, ValueError, ["L2", "at least one"]),
-    "complex numbers": (lambda: build(lambda w, s: w[0] * 1j), W, (TypeError, ValueError), ["inner map", "complex"]),
-    "target of another shape": (lambda: build(data=(X, Y[:, :1])), W, ValueError, ["(2,)", "(1,)"]),
-    "integers from the inner map": (build_of(lambda w, s: jnp.round(w[0]).astype(int)), W, ValueError, ["int64"]),
-    "bools from the inner map": (build_of(lambda w, s: w[0] > 0), W, ValueError, ["inner map", "bool"]),
-    "no parameters": (build, {"n": 3, "f": np.tanh}, TypeError, ["w has no parameters", "w['n']", "3.0"]),
+    "a matrix from the inner map": (
+        lambda: build(lambda w, s: w),
+        W,
+        ValueError,
+        ["inner map", "vector", "(3, 2)"],
+    ),
+    "a mapping from the inner map": (
+        lambda: build(lambda w, s: {"u": w[0]}),
+        W,
+        ValueError,
+        ["inner map", "vector", "dict"],
+    ),
+    "a tuple from the inner map": (
+        lambda: build(lambda w, s: (w[0],)),
+        W,
+        ValueError,
+        ["vector", "tuple"],
+    ),
+    "None from the inner map": (
+        lambda: build(lambda w, s: None),
+        W,
+        (TypeError, ValueError),
+        ["vector", "None"],
+    ),
+    "an empty vector": (
+        lambda: build(lambda w, s: w[0][:0]),
+        W,
+        ValueError,
+        ["L2", "at least one"],
+    ),
+    "complex numbers": (
+        lambda: build(lambda w, s: w[0] * 1j),
+        W,
+        (TypeError, ValueError),
+        ["inner map", "complex"],
+    ),
+    "target of another shape": (
+        lambda: build(data=(X, Y[:, :1])),
+        W,
+        ValueError,
+        ["(2,)", "(1,)"],
+    ),
+    "integers from the inner map": (
+        build_of(lambda w, s: jnp.round(w[0]).astype(int)),
+        W,
+        ValueError,
+        ["int64"],
+    ),
+    "bools from the inner map": (
+        build_of(lambda w, s: w[0] > 0),
+        W,
+        ValueError,
+        ["inner map", "bool"],
+    ),
+    "no parameters": (
+        build,
+        {"n": 3, "f": np.tanh},
+        TypeError,
+        ["w has no parameters", "w['n']", "3.0"],
+    ),
     "an integer for w": (build, 3, TypeError, ["w has no parameters", "3.0"]),
     "a word for w": (build, "w", TypeError, ["w has no parameters"]),
-    "parameters of no entries": (build, np.zeros((0, 2)), TypeError, ["w has no parameters"]),
-    "integer parameters": (build, np.zeros((3, 2), int), TypeError, ["w is an array of int64", "astype", "out of w"]),
-    "an integer array beside": (build, {"a": W, "n": np.arange(3)}, TypeError, ["w['n']", "int64", "out of w"]),
-    "an integer jax array": (build, [W, jnp.arange(3)], TypeError, ["w[1]", "int64", "out of w"]),
-    "a bool array": (build, (W, np.array([True])), TypeError, ["w[1]", "bool", "out of w"]),
-    "a key": (build, {"a": W, "key": jax.random.key(0)}, TypeError, ["w['key']", "key", "out of w"]),
-    "an array of words": (build, {"a": W, "b": np.array(["a"])}, TypeError, ["w['b']", "out of w"]),
-    "float16 parameters": (build, W.astype(np.float16), TypeError, ["w is float16", "float32", "float64"]),
-    "bfloat16 parameters": (build, {"a": jnp.asarray(W, jnp.bfloat16)}, TypeError, ["w['a'] is bfloat16", "float32"]),
-    "bfloat16 of numpy": (build, np.asarray(jnp.asarray(W, jnp.bfloat16)), TypeError, ["bfloat16", "float32"]),
+    "parameters of no entries": (
+        build,
+        np.zeros((0, 2)),
+        TypeError,
+        ["w has no parameters"],
+    ),
+    "integer parameters": (
+        build,
+        np.zeros((3, 2), int),
+        TypeError,
+        ["w is an array of int64", "astype", "out of w"],
+    ),
+    "an integer array beside": (
+        build,
+        {"a": W, "n": np.arange(3)},
+        TypeError,
+        ["w['n']", "int64", "out of w"],
+    ),
+    "an integer jax array": (
+        build,
+        [W, jnp.arange(3)],
+        TypeError,
+        ["w[1]", "int64", "out of w"],
+    ),
+    "a bool array": (
+        build,
+        (W, np.array([True])),
+        TypeError,
+        ["w[1]", "bool", "out of w"],
+    ),
+    "a key": (
+        build,
+        {"a": W, "key": jax.random.key(0)},
+        TypeError,
+        ["w['key']", "key", "out of w"],
+    ),
+    "an array of words": (
+        build,
+        {"a": W, "b": np.array(["a"])},
+        TypeError,
+        ["w['b']", "out of w"],
+    ),
+    "float16 parameters": (
+        build,
+        W.astype(np.float16),
+        TypeError,
+        ["w is float16", "float32", "float64"],
+    ),
+    "bfloat16 parameters": (
+        build,
+        {"a": jnp.asarray(W, jnp.bfloat16)},
+        TypeError,
+        ["w['a'] is bfloat16", "float32"],
+    ),
+    "bfloat16 of numpy": (
+        build,
+        np.asarray(jnp.asarray(W, jnp.bfloat16)),
+        TypeError,
+        ["bfloat16", "float32"],
+    ),
     "parameters of two dtypes": (
         build,
         {"a": W, "b": {"c": W.astype(np.float32)}},
@@ -147,29 +361,172 @@ AT_THE_FIRST_CALL = {
         ["w['a'] is float64", "w['b']['c'] is float32", "one dtype"],
     ),
     "a complex number": (build, {"a": W, "b": 1j}, TypeError, ["w['b']", "complex"]),
-    "complex targets": (lambda: build(data=(X, Y * 1j)), W, ValueError, ["inner map", "complex128", "imag"]),
+    "complex targets": (
+        lambda: build(data=(X, Y * 1j)),
+        W,
+        ValueError,
+        ["inner map", "complex128", "imag"],
+    ),
     "complex parameters": (build, {"a": W * 1j}, TypeError, ["w['a']", "complex"]),
     "w None": (build, None, TypeError, ["w has no parameters"]),
-    "center of another shape": (lambda: build().regularize(1.0, W[:, :1]), W, (TypeError, ValueError), ["center"]),
-    "center a scalar": (lambda: build().regularize(1.0, np.zeros(())), W, (TypeError, ValueError), ["center"]),
-    "center of integers": (lambda: build().regularize(1.0, W.astype(int)), W, TypeError, ["center", "int64"]),
-    "center another tree": (lambda: build().regularize(1.0, {"a": W}), W, (TypeError, ValueError), ["center"]),
-    "anchor of another shape": (lambda: build().linearize(np.zeros((3, 1))), W, (TypeError, ValueError), ["lineari"]),
-    "anchor another tree": (lambda: build().linearize({"a": W}), W, (TypeError, ValueError), ["lineari"]),
+    "center of another shape": (
+        lambda: build().regularize(1.0, W[:, :1]),
+        W,
+        (TypeError, ValueError),
+        ["center"],
+    ),
+    "center a scalar": (
+        lambda: build().regularize(1.0, np.zeros(())),
+        W,
+        (TypeError, ValueError),
+        ["center"],
+    ),
+    "center of integers": (
+        lambda: build().regularize(1.0, W.astype(int)),
+        W,
+        TypeError,
+        ["center", "int64"],
+    ),
+    "center another tree": (
+        lambda: build().regularize(1.0, {"a": W}),
+        W,
+        (TypeError, ValueError),
+        ["center"],
+    ),
+    "anchor of another shape": (
+        lambda: build().linearize(np.zeros((3, 1))),
+        W,
+        (TypeError, ValueError),
+        ["lineari"],
+    ),
+    "anchor another tree": (
+        lambda: build().linearize({"a": W}),
+        W,
+        (TypeError, ValueError),
+        ["lineari"],
+    ),
 }
 METHODS = ("value", "subgradient")
 
-# Calls of verbs, and words that must be in the sentence: what people bring along from other libraries.
+# Calls of verbs, and words that must be in the sentence: what people bring along from other
+# libraries.
 line = lambda w, x: x @ w
 CALLS = {
-    "a function for a problem": (lambda: px.minimize(lambda w: w, W), TypeError, ["problem", "px.MeanOfLosses"]),
-    "a class for a problem": (lambda: px.minimize(px.MeanOfLosses, W), TypeError, ["problem", "px.MeanOfLosses"]),
-    "no solver": (lambda: px.minimize(build(), W, None), TypeError, ["solver", "px.sgd(0.1)", "None"]),
-    "an uncalled solver": (lambda: px.minimize(build(), W, px.sgd), TypeError, ["function sgd", "call it"]),
-    "an uncalled wrapper": (lambda: px.minimize(build(), W, px.Averaged), TypeError, ["Averaged", "call it"]),
-    "an optimiser of optax": (lambda: px.minimize(build(), W, optax.adam(0.1)), TypeError, ["optax", "subgradient"]),
-    "the name of a solver": (lambda: px.minimize(build(), W, "sgd"), ValueError, ["auto", "px.sgd(0.1)", "'sgd'"]),
-    "a solver of a solver": (lambda: px.Averaged(px.BestSoFar), TypeError, ["Averaged", "BestSoFar", "call it"]),
+    "a function for a problem": (
+        lambda: px.minimize(lambda w: w, W),
+        TypeError,
+        ["problem", "px.MeanOfLosses"],
+    ),
+    "a class for a problem": (
+        lambda: px.minimize(px.MeanOfLosses, W),
+        TypeError,
+        ["problem", "px.MeanOfLosses"],
+    ),
+    "no solver": (
+        lambda: px.minimize(build(), W, None),
+        TypeError,
+        ["solver", "px.sgd(0.1)", "None"],
+    ),
+    "an uncalled solver": (
+        lambda: px.minimize(build(), W, px.sgd),
+        TypeError,
+        ["function sgd", "call it"],
+    ),
+    "an uncalled wrapper": (
+        lambda: px.minimize(build(), W, px.Averaged),
+        TypeError,
+        ["Averaged", "call it"],
+    ),
+    "an optimiser of optax": (
+        lambda: px.minimize(build(), W, optax.adam(0.1)),
+        TypeError,
+        ["optax", "subgradient"],
+    ),
+    "the name of a solver": (
+        lambda: px.minimize(build(), W, "sgd"),
+        ValueError,
+        ["auto", "px.sgd(0.1)", "'sgd'"],
+    ),
+    "a solver of a solver": (
+        lambda: px.Averaged(px.BestSoFar),
+        TypeError,
+        ["Averaged", "BestSoFar", "call it"],
+    ),
+    "solve with a name": (
+        lambda: px.solve(build(), W, "auto"),
+        TypeError,
+        ["cannot look at numbers", "'auto'"],
+    ),
+    "solve without a problem": (
+        lambda: px.solve(lambda w: w, W),
+        TypeError,
+        ["solve needs a problem"],
+    ),
+    "solve without a key": (
+        lambda: px.solve(build(), W, px.sgd(0.1)),
+        ValueError,
+        ["sgd draws samples", "jax.random.key(0)"],
+    ),
+    "solve with a number for a key": (
+        lambda: px.solve(build(), W, px.sgd(0.1), key=3),
+        TypeError,
+        ["key", "jax.random.key(0)", "3"],
+    ),
+    "solve for a step and a half": (
+        lambda: px.solve(build(), W, steps=1.5),
+        ValueError,
+        ["steps", "1.5"],
+    ),
+    "solve to less than nothing": (
+        lambda: px.solve(build(), W, tol=-1.0),
+        ValueError,
+        ["tol", "-1"],
+    ),
+    "many in chunks of none": (
+        lambda: px.solve_many([build()], W, chunk=0),
+        ValueError,
+        ["chunk", "0"],
+    ),
+    "many of none": (
+        lambda: px.solve_many([], W),
+        ValueError,
+        ["at least one problem"],
+    ),
+    "many of two structures": (
+        lambda: px.solve_many([build(), build(outer=px.L1())], W),
+        ValueError,
+        ["same structure", "problem 1"],
+    ),
+    "many with another number of starts": (
+        lambda: px.solve_many([build()], np.stack([W, W]), in_axes=(0, 0)),
+        ValueError,
+        ["as many entries", "[1, 2]"],
+    ),
+    "many along nothing": (
+        lambda: px.solve_many(build(), W, in_axes=(None, None)),
+        ValueError,
+        ["leading axis"],
+    ),
+    "many along 3": (
+        lambda: px.solve_many(build(), W, in_axes=3),
+        TypeError,
+        ["in_axes", "3"],
+    ),
+    "starts of another shape": (
+        lambda: px.multistart(build(), np.ones((2, 7))),
+        TypeError,
+        ["predict got w of shape (7,)"],
+    ),
+    "a bootstrap of one": (
+        lambda: px.bootstrap(build(), W, count=1),
+        ValueError,
+        ["count", "1"],
+    ),
+    "a bootstrap at the level of 1": (
+        lambda: px.bootstrap(build(), W, level=1.0),
+        ValueError,
+        ["level", "0.95"],
+    ),
     "no w": (lambda: px.minimize(build(), None), TypeError, ["w has no parameters"]),
     "a scale like another tree": (
         lambda: px.minimize(build(), W, px.Rescaled(px.sgd(0.1), {"a": 1.0}), steps=1),
@@ -181,18 +538,56 @@ CALLS = {
         ValueError,
         ["scale of Rescaled", "shapes of w"],
     ),
-    "a step that cannot be traced": (lambda: px.sgd(lambda t: 0.1 if t < 9 else 0.01), TypeError, ["step", "trace"]),
-    "a step of no argument": (lambda: px.sgd(lambda: 0.1), TypeError, ["step", "function of t"]),
-    "a step that is a vector": (lambda: px.sgd(lambda t: jnp.ones(3)), TypeError, ["step", "(3,)"]),
+    "a step that cannot be traced": (
+        lambda: px.sgd(lambda t: 0.1 if t < 9 else 0.01),
+        TypeError,
+        ["step", "trace"],
+    ),
+    "a step of no argument": (
+        lambda: px.sgd(lambda: 0.1),
+        TypeError,
+        ["step", "function of t"],
+    ),
+    "a step that is a vector": (
+        lambda: px.sgd(lambda t: jnp.ones(3)),
+        TypeError,
+        ["step", "(3,)"],
+    ),
     "metrics in a list": (lambda: measured([line]), TypeError, ["metrics", "dict"]),
-    "a metric that is no function": (lambda: measured({"error": 1.0}), TypeError, ["'error'", "function of w"]),
-    "a metric without a name": (lambda: measured({0: line}), TypeError, ["name of a metric", "0"]),
-    "a metric of a vector": (lambda: measured({"e": lambda w: w[0]}), TypeError, ["'e'", "one number", "(2,)"]),
-    "a metric of None": (lambda: measured({"e": lambda w: None}), TypeError, ["'e'", "one number", "None"]),
-    "a metric of a word": (lambda: measured({"e": lambda w: "low"}), TypeError, ["'e'", "one number", "low"]),
-    "a complex metric": (lambda: measured({"e": lambda w: 1j}), TypeError, ["'e'", "one number"]),
+    "a metric that is no function": (
+        lambda: measured({"error": 1.0}),
+        TypeError,
+        ["'error'", "function of w"],
+    ),
+    "a metric without a name": (
+        lambda: measured({0: line}),
+        TypeError,
+        ["name of a metric", "0"],
+    ),
+    "a metric of a vector": (
+        lambda: measured({"e": lambda w: w[0]}),
+        TypeError,
+        ["'e'", "one number", "(2,)"],
+    ),
+    "a metric of None": (
+        lambda: measured({"e": lambda w: None}),
+        TypeError,
+        ["'e'", "one number", "None"],
+    ),
+    "a metric of a word": (
+        lambda: measured({"e": lambda w: "low"}),
+        TypeError,
+        ["'e'", "one number", "low"],
+    ),
+    "a complex metric": (
+        lambda: measured({"e": lambda w: 1j}),
+        TypeError,
+        ["'e'", "one number"],
+    ),
     "a stop rule of a vector": (
-        lambda: px.minimize(build(), W, px.sgd(0.1), steps=4, stop=lambda w, record: w[0] > 0),
+        lambda: px.minimize(
+            build(), W, px.sgd(0.1), steps=4, stop=lambda w, record: w[0] > 0
+        ),
         TypeError,
         ["stop", "(2,)"],
     ),
@@ -201,16 +596,42 @@ CALLS = {
         TypeError,
         ["validation", "(2,)"],
     ),
-    "an empty list of solvers": (lambda: px.tune(build(), W, [], build(), 1), ValueError, ["at least one solver"]),
-    "an axis that is a list": (lambda: px.Space(px.sgd, {"step": [0.1, 1.0]}), TypeError, ["'step'", "Lattice"]),
-    "a bracket beyond the end": (lambda: px.Lattice(1.0, 2.0, (3,), high=2), ValueError, ["bracket", "3"]),
+    "an empty list of solvers": (
+        lambda: px.tune(build(), W, [], build(), 1),
+        ValueError,
+        ["at least one solver"],
+    ),
+    "an axis that is a list": (
+        lambda: px.Space(px.sgd, {"step": [0.1, 1.0]}),
+        TypeError,
+        ["'step'", "Lattice"],
+    ),
+    "a bracket beyond the end": (
+        lambda: px.Lattice(1.0, 2.0, (3,), high=2),
+        ValueError,
+        ["bracket", "3"],
+    ),
     "LossOfMean to advise": (
         lambda: px.advise(px.LossOfMean(residual, px.L2(), (X, Y)), W),
         TypeError,
         ["MeanOfLosses", "LossOfMean"],
     ),
+    "LossOfMean to covariance": (
+        lambda: px.covariance(px.LossOfMean(residual, px.L2(), (X, Y)), W),
+        TypeError,
+        ["MeanOfLosses", "LossOfMean"],
+    ),
+    "a covariance inside of jit": (
+        lambda: jax.jit(lambda w: px.covariance(build(), w))(W),
+        TypeError,
+        ["covariance", "outside of jit"],
+    ),
 } | {
-    f"a metric called {name}": (lambda name=name: measured({name: line}), ValueError, [f"'{name}'", "rename"])
+    f"a metric called {name}": (
+        lambda name=name: measured({name: line}),
+        ValueError,
+        [f"'{name}'", "rename"],
+    )
     for name in ("step", "passes", "seconds", "value")
 }
 
@@ -220,19 +641,77 @@ def measured(metrics):
 
 
 # kind of an argument -> what it is not
-TREES = {"text": "text", "list": [], "dict": {}, "function": lambda: 0, "class": px.L2, "object": object()}
-ARRAYS = {"vector": np.ones(3), "matrix": jnp.ones((2, 2)), "0-d text": np.array("x"), "key": jax.random.key(0)}
-NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-1": -1, "-0.5": -0.5, "huge": 10**400, "complex": 1j}
+TREES = {
+    "text": "text",
+    "list": [],
+    "dict": {},
+    "function": lambda: 0,
+    "class": px.L2,
+    "object": object(),
+}
+ARRAYS = {
+    "vector": np.ones(3),
+    "matrix": jnp.ones((2, 2)),
+    "0-d text": np.array("x"),
+    "key": jax.random.key(0),
+}
+NUMBERS = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "-1": -1,
+    "-0.5": -0.5,
+    "huge": 10**400,
+    "complex": 1j,
+}
 NOT = {
-    "number": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "bools": np.array(True)},
-    "schedule": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "0": 0, "sgd": px.sgd},
-    "whole": {**TREES, **ARRAYS, **NUMBERS, "None": None, "True": True, "1.5": 1.5, "2**70": 2**70},
+    "number": {
+        **TREES,
+        **ARRAYS,
+        **NUMBERS,
+        "None": None,
+        "True": True,
+        "bools": np.array(True),
+    },
+    "schedule": {
+        **TREES,
+        **ARRAYS,
+        **NUMBERS,
+        "None": None,
+        "True": True,
+        "0": 0,
+        "sgd": px.sgd,
+    },
+    "whole": {
+        **TREES,
+        **ARRAYS,
+        **NUMBERS,
+        "None": None,
+        "True": True,
+        "1.5": 1.5,
+        "2**70": 2**70,
+    },
     "flag": {**TREES, **ARRAYS, **NUMBERS, "None": None, "1.5": 1.5, "1": 1},
     "word": {**TREES, **ARRAYS, **NUMBERS, "True": True},
-    "function": {**ARRAYS, **NUMBERS, "text": "text", "list": [], "dict": {}, "True": True},
-    "thing": {**TREES, **ARRAYS, **NUMBERS, "True": True, "sgd": px.sgd, "optax": optax.adam(0.1)},
+    "function": {
+        **ARRAYS,
+        **NUMBERS,
+        "text": "text",
+        "list": [],
+        "dict": {},
+        "True": True,
+    },
+    "thing": {
+        **TREES,
+        **ARRAYS,
+        **NUMBERS,
+        "True": True,
+        "sgd": px.sgd,
+        "optax": optax.adam(0.1),
+    },
 }
-without = lambda kind, *names: {name: value for name, value in NOT[kind].items() if name not in names}
+without = lambda kind, *names: {
+    name: value for name, value in NOT[kind].items() if name not in names
+}
 for kind in ("number", "schedule", "whole", "function"):
     NOT[f"optional {kind}"] = without(kind, "None")
 NOT["count from 2"] = NOT["whole"] | {"1": 1}
@@ -247,7 +726,11 @@ chain = px.Chains(2, 2)
 sarah = functools.partial(px.stochastic_gauss_newton, estimator="sarah")
 # name -> (function, its good arguments, the kinds of those that are replaced one by one)
 ARGUMENTS = {
-    "MeanOfLosses": (build, {}, {"inner": "function", "outer": "thing", "ridge": "number"}),
+    "MeanOfLosses": (
+        build,
+        {},
+        {"inner": "function", "outer": "thing", "ridge": "number"},
+    ),
     "residual": (px.residual, {}, {"predict": "function"}),
     "augmented_scores": (
         px.augmented_scores,
@@ -259,24 +742,49 @@ ARGUMENTS = {
         {"indices": np.zeros((2, 1), int), "values": np.ones((2, 1)), "columns": 3},
         {"columns": "whole"},
     ),
-    "Chains": (px.Chains, {"length": 2, "labels": 2}, {"length": "whole", "labels": "whole"}),
-    "MonotonePaths": (px.MonotonePaths, {"rows": 2, "cols": 2}, {"rows": "whole", "cols": "whole"}),
+    "Chains": (
+        px.Chains,
+        {"length": 2, "labels": 2},
+        {"length": "whole", "labels": "whole"},
+    ),
+    "MonotonePaths": (
+        px.MonotonePaths,
+        {"rows": 2, "cols": 2},
+        {"rows": "whole", "cols": "whole"},
+    ),
     "Huber": (px.Huber, {}, {"delta": "number"}),
     "Quantile": (px.Quantile, {}, {"q": "number"}),
-    "StructuredHinge": (px.StructuredHinge, {"oracle": chain}, {"oracle": "thing", "top": "whole"}),
+    "StructuredHinge": (
+        px.StructuredHinge,
+        {"oracle": chain},
+        {"oracle": "thing", "top": "whole"},
+    ),
     "EntropyHinge": (px.EntropyHinge, {}, {"oracle": "thing"}),
     "smooth": (build().smooth, {}, {"nu": "number"}),
     "regularize": (build().regularize, {"center": W}, {"kappa": "number"}),
     "Constant": (px.Constant, {}, {"s": "number"}),
     "Inverse": (px.Inverse, {}, {"s": "number"}),
     "InverseSqrt": (px.InverseSqrt, {}, {"s": "number"}),
-    "MLP": (px.networks.MLP, {"sizes": (1, 1)}, {"sizes": "function", "activation": "word", "bias": "flag"}),
+    "MLP": (
+        px.networks.MLP,
+        {"sizes": (1, 1)},
+        {"sizes": "function", "activation": "word", "bias": "flag"},
+    ),
     "Lattice": (
         px.Lattice,
         {"center": 1.0, "ratio": 2.0},
-        {"ratio": "number", "bracket": "function", "low": "optional fraction", "high": "optional fraction"},
+        {
+            "ratio": "number",
+            "bracket": "function",
+            "low": "optional fraction",
+            "high": "optional fraction",
+        },
     ),
-    "Choice": (px.Choice, {"options": (1, 2)}, {"options": "function", "bracket": "function", "ordered": "flag"}),
+    "Choice": (
+        px.Choice,
+        {"options": (1, 2)},
+        {"options": "function", "bracket": "function", "ordered": "flag"},
+    ),
     "Space": (
         px.Space,
         {"make": px.sgd, "axes": {"step": px.Lattice(0.1, 2.0)}},
@@ -285,22 +793,38 @@ ARGUMENTS = {
     "shard": (px.shard, {"data": (X, Y)}, {"devices": "thing"}),
     "Averaged": (px.Averaged, {}, {"solver": "thing"}),
     "BestSoFar": (px.BestSoFar, {}, {"solver": "thing"}),
-    "Rescaled": (px.Rescaled, {"solver": px.sgd(0.1)}, {"solver": "thing", "scale": "size"}),
+    "Rescaled": (
+        px.Rescaled,
+        {"solver": px.sgd(0.1)},
+        {"solver": "thing", "scale": "size"},
+    ),
     "as_optax": (
         px.as_optax,
         {"solver": px.sgd(0.1), "inner": residual, "outer": px.L2()},
         {"solver": "thing", "inner": "function", "outer": "thing"},
     ),
     "at_noise_level": (px.at_noise_level, {}, {"level": "number"}),
-    "sgd": (px.sgd, {"step": 0.1}, {"step": "schedule", "batch_size": "whole", "replace": "flag"}),
+    "sgd": (
+        px.sgd,
+        {"step": 0.1},
+        {"step": "schedule", "batch_size": "whole", "replace": "flag"},
+    ),
     "subgradient_descent": (px.subgradient_descent, {}, {"step": "schedule"}),
-    "truncated": (px.truncated, {"step": 0.1}, {"step": "schedule", "lower": "finite", "batch_size": "whole"}),
+    "truncated": (
+        px.truncated,
+        {"step": 0.1},
+        {"step": "schedule", "lower": "finite", "batch_size": "whole"},
+    ),
     "stochastic_prox_linear": (
         px.stochastic_prox_linear,
         {"step": 0.1},
         {"step": "schedule", "batch_size": "whole"},
     ),
-    "svrg": (px.svrg, {"step": 0.1}, {"step": "schedule", "nu": "number", "average": "flag"}),
+    "svrg": (
+        px.svrg,
+        {"step": 0.1},
+        {"step": "schedule", "nu": "number", "average": "flag"},
+    ),
     "casimir_svrg": (
         px.casimir_svrg,
         {"nu": 0.1},
@@ -310,15 +834,29 @@ ARGUMENTS = {
     "pli": (
         px.pli,
         {"kappa": 1.0, "nu": 0.1},
-        {"kappa": "number", "nu": "optional schedule", "inner_passes": "passes", "step": "optional schedule"}
-        | {"inner": "word"},
+        {
+            "kappa": "number",
+            "nu": "optional schedule",
+            "inner_passes": "passes",
+            "step": "optional schedule",
+            "catalyst": "optional schedule",
+        }
+        | {"inner": "word", "accept": "flag"},
     ),
-    "prox_linear": (px.prox_linear, {}, {"kappa": "optional number", "tol": "number", "accelerated": "flag"}),
+    "prox_linear": (
+        px.prox_linear,
+        {},
+        {"kappa": "optional number", "tol": "number", "accelerated": "flag"},
+    ),
     "lbfgs": (px.lbfgs, {}, {"nu": "optional number", "memory": "whole"}),
     "stochastic_gauss_newton": (
         sarah,
         {"kappa": 1.0, "batch_size": 2},
-        {"kappa": "schedule", "batch_size": "whole", "jacobian_batch_size": "optional whole"}
+        {
+            "kappa": "schedule",
+            "batch_size": "whole",
+            "jacobian_batch_size": "optional whole",
+        }
         | {"period": "optional whole", "estimator": "word", "subsolver": "word"},
     ),
     "solve_subproblem": (
@@ -329,20 +867,53 @@ ARGUMENTS = {
     "minimize": (
         px.minimize,
         {"problem": build(), "w": W, "solver": px.sgd(0.1)},
-        {"problem": "thing", "solver": "solver", "passes": "optional number", "steps": "optional whole"}
-        | {"tol": "optional number", "stop": "optional function", "seed": "whole", "metrics": "metrics"}
+        {
+            "problem": "thing",
+            "solver": "solver",
+            "passes": "optional number",
+            "steps": "optional whole",
+        }
+        | {
+            "tol": "optional number",
+            "stop": "optional function",
+            "seed": "whole",
+            "metrics": "metrics",
+        }
         | {"progress": "flag", "resume": "thing"},
     ),
     "tune": (
         px.tune,
-        {"problem": build(), "w": W, "solvers": px.sgd(0.1), "validation": build(), "passes": 1},
-        {"problem": "thing", "solvers": "thing", "validation": "function", "passes": "number", "seeds": "whole"},
+        {
+            "problem": build(),
+            "w": W,
+            "solvers": px.sgd(0.1),
+            "validation": build(),
+            "passes": 1,
+        },
+        {
+            "problem": "thing",
+            "solvers": "thing",
+            "validation": "function",
+            "passes": "number",
+            "seeds": "whole",
+        },
     ),
     "advise": (
         px.advise,
         {"problem": build(), "w": W},
-        {"problem": "thing", "validation": "thing", "budget": "number", "passes": "number", "folds": "count from 2"}
+        {
+            "problem": "thing",
+            "validation": "thing",
+            "budget": "number",
+            "passes": "number",
+            "folds": "count from 2",
+        }
         | {"settings": "optional whole", "seed": "whole", "say": "optional function"},
+    ),
+    "covariance": (
+        px.covariance,
+        {"problem": build(), "w": W},
+        {"problem": "thing", "kind": "word"},
     ),
     "load_solution": (px.load_solution, {}, {"path": "path"}),
 }
@@ -369,41 +940,19 @@ def dimension_checked():
 
         def check(self, k):
             if k != 5:
-                raise ValueError(f"Plane is a function on R^5; the inner map returns {k} numbers.")
+                raise ValueError(
+                    f"Plane is a function on R^5; the inner map returns {k} numbers."
+                )
 
     return build(outer=Plane())
 
 
-AT_THE_FIRST_CALL["an outer function on the wrong dimension"] = (dimension_checked, W, ValueError, ["R^5", "2 numbers"])
-
-float32 = lambda *arrays: tuple(x.astype(np.float32) for x in arrays)
-WITHOUT_X64 = {
-    "float64 data": (build, W.astype(np.float32), TypeError, ["data[0]", "float64", "jax_enable_x64", "astype"]),
-    "float64 w": (lambda: build(data=float32(X, Y)), W, TypeError, ["W is float64", "jax_enable_x64"]),
-    "float64 leaf of w": (
-        lambda: build(lambda w, s: w["a"] @ s[0], data=float32(X, Y)),
-        {"a": W.T.astype(np.float32), "b": np.zeros(2)},
-        TypeError,
-        ["W['b'] is float64", "jax_enable_x64"],
-    ),
-    "float64 values of sparse rows": (
-        lambda: build(lambda w, s: s.values * w[0, 0], data=px.SparseRows(np.zeros((3, 1), int), np.ones((3, 1)), 2)),
-        W.astype(np.float32),
-        TypeError,
-        ["values", "float64"],
-    ),
-    "complex128 data": (
-        lambda: build(data=(X.astype(np.float32), Y * 1j)),
-        W.astype(np.float32),
-        TypeError,
-        ["data[1]", "complex128", "complex64", "jax_enable_x64"],
-    ),
-    "a float64 batch": (lambda: build()[1], W.astype(np.float32), TypeError, ["data[0]", "float64"]),
-}
-FINE_WITHOUT_X64 = {
-    "float32": lambda: build(data=float32(X, Y), ridge=0.1, weights=[1, 2, 3, 4]).value(W.astype(np.float32)),
-    "jax": lambda: build(data=tuple(jnp.asarray(x, jnp.float32) for x in (X, Y))).value(jnp.zeros((3, 2))),
-}
+AT_THE_FIRST_CALL["an outer function on the wrong dimension"] = (
+    dimension_checked,
+    W,
+    ValueError,
+    ["R^5", "2 numbers"],
+)
 
 
 def outcome(function) -> list:
@@ -420,13 +969,17 @@ def first_calls(make, w) -> dict:
     if made[0] is not None:
         return {"construction": made}
     p = make()
-    return {"construction": made} | {m: outcome(lambda m=m: getattr(p, m)(w)) for m in METHODS}
+    return {"construction": made} | {
+        m: outcome(lambda m=m: getattr(p, m)(w)) for m in METHODS
+    }
 
 
 def refusals(function, good, kinds) -> dict:
     """The outcome of every wrong value of every argument, one at a time."""
     return {
-        f"{name}={what}": outcome(lambda name=name, value=value: function(**good | {name: value}))
+        f"{name}={what}": outcome(
+            lambda name=name, value=value: function(**good | {name: value})
+        )
         for name, kind in kinds.items()
         for what, value in NOT[kind].items()
     }
@@ -434,22 +987,25 @@ def refusals(function, good, kinds) -> dict:
 
 def main() -> None:
     """All outcomes of one process, as JSON."""
-    if sys.argv[1] == "x64":
-        found = {name: outcome(case[0]) for name, case in AT_CONSTRUCTION.items()}
-        found |= {name: first_calls(case[0], case[1]) for name, case in AT_THE_FIRST_CALL.items()}
-        found |= {name: outcome(case[0]) for name, case in CALLS.items()}
-        found |= {name: refusals(*case) for name, case in ARGUMENTS.items()}
-    else:
-        found = {name: first_calls(case[0], case[1]) for name, case in WITHOUT_X64.items()}
-        found |= {name: outcome(case) for name, case in FINE_WITHOUT_X64.items()}
+    found = {name: outcome(case[0]) for name, case in AT_CONSTRUCTION.items()}
+    found |= {
+        name: first_calls(case[0], case[1]) for name, case in AT_THE_FIRST_CALL.items()
+    }
+    found |= {name: outcome(case[0]) for name, case in CALLS.items()}
+    found |= {name: refusals(*case) for name, case in ARGUMENTS.items()}
     print(json.dumps(found))
 
 
 @functools.cache
-def run(mode: str) -> dict:
-    environment = os.environ | {"JAX_ENABLE_X64": "1" if mode == "x64" else "0", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, __file__, mode]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+def run() -> dict:
+    environment = os.environ | {
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, __file__]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -459,7 +1015,9 @@ def assert_sentence(found: list, error, words: list[str]) -> None:
     assert name is not None, f"nothing was raised; the result was {message}"
     expected = error if isinstance(error, tuple) else (error,)
     assert name in [e.__name__ for e in expected], trace
-    assert message.endswith(".") and "\n" not in message and len(message) <= 400, message
+    assert message.endswith(".") and "\n" not in message and len(message) <= 400, (
+        message
+    )
     missing = [word for word in words if word not in message]
     assert not missing, f"{missing} missing from: {message}"
 
@@ -467,14 +1025,15 @@ def assert_sentence(found: list, error, words: list[str]) -> None:
 @pytest.mark.parametrize("name", AT_CONSTRUCTION)
 def test_at_construction(name):
     _, error, words = AT_CONSTRUCTION[name]
-    assert_sentence(run("x64")[name], error, words)
+    assert_sentence(run()[name], error, words)
 
 
 @pytest.mark.parametrize("name", AT_THE_FIRST_CALL)
 def test_at_the_first_call(name):
     _, _, error, words = AT_THE_FIRST_CALL[name]
-    found = run("x64")[name]
-    if not name.startswith(("center", "anchor")):  # those may be refused as soon as they are seen
+    found = run()[name]
+    # those may be refused as soon as they are seen
+    if not name.startswith(("center", "anchor")):
         assert found["construction"][0] is None, found["construction"]
     elif found["construction"][0] is not None:
         assert_sentence(found["construction"], error, words)
@@ -486,20 +1045,24 @@ def test_at_the_first_call(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_of_calls(name):
     _, error, words = CALLS[name]
-    assert_sentence(run("x64")[name], error, words)
+    assert_sentence(run()[name], error, words)
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_of_arguments(name):
-    """Every wrong value of every argument is refused in a sentence of our own that names the argument."""
+    """Every wrong value of every argument is refused in a sentence of our own that names the
+    argument.
+    """
     _, _, kinds = ARGUMENTS[name]
-    found = run("x64")[name]
+    found = run()[name]
     assert len(found) == sum(len(NOT[kind]) for kind in kinds.values())
     for case, refused in found.items():
         word = NAMES.get(case.partition("=")[0], case.partition("=")[0])
         try:
             assert_sentence(refused, (TypeError, ValueError), [word])
-            assert "/proxlin/" in refused[2].rpartition('File "')[2], "the sentence is not ours"
+            assert "/proxlin/" in refused[2].rpartition('File "')[2], (
+                "the sentence is not ours"
+            )
         except AssertionError as error:
             raise AssertionError(f"{name}({case}): {error}") from error
 
@@ -513,21 +1076,12 @@ NAMES = {
     "rows": "rows",
     "cols": "columns",
 }
-NAMES |= {"sizes": "size", "solvers": "tune", "make": "make", "activation": "activation"}
-
-
-@pytest.mark.parametrize("name", WITHOUT_X64)
-def test_float64_without_x64(name):
-    _, _, error, words = WITHOUT_X64[name]
-    found = run("x32")[name]
-    assert found["construction"][0] is None, found["construction"]
-    for method in METHODS:
-        assert_sentence(found[method], error, words)
-
-
-@pytest.mark.parametrize("name", FINE_WITHOUT_X64)
-def test_float32_without_x64_is_fine(name):
-    assert run("x32")[name][0] is None, run("x32")[name]
+NAMES |= {
+    "sizes": "size",
+    "solvers": "tune",
+    "make": "make",
+    "activation": "activation",
+}
 
 
 def test_errors_come_from_shapes_alone():
@@ -549,12 +1103,15 @@ def test_verbs_inside_compiled_code_skip_the_data_checks():
     """Traced data, indices and numbers cannot be looked at, and are taken as they are."""
 
     def inside(x, i, nu, kappa):
-        p = px.MeanOfLosses(lambda w, s: w * s, px.L2(), x, ridge=kappa, weights=x[:, 0])
+        p = px.MeanOfLosses(
+            lambda w, s: w * s, px.L2(), x, ridge=kappa, weights=x[:, 0]
+        )
         return p[i].smooth(nu).regularize(kappa, jnp.ones(2)).value(jnp.ones(2))
 
     x = jnp.ones((3, 2))
     assert np.isfinite(jax.jit(inside)(x, 1, 0.1, 0.5))
-    assert np.isnan(jax.jit(inside)(x.at[1, 1].set(jnp.nan), 1, 0.1, 0.5))  # nan comes out; it is not hidden
+    # nan comes out; it is not hidden
+    assert np.isnan(jax.jit(inside)(x.at[1, 1].set(jnp.nan), 1, 0.1, 0.5))
 
 
 if __name__ == "__main__":

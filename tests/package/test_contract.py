@@ -1,4 +1,5 @@
-"""The public contract on problems, outer functions and schedules, as written; needs nothing but the package.
+"""The public contract on problems, outer functions and schedules, as written; needs nothing but the
+package.
 
 `python tests/package/test_contract.py` runs it against whatever proxlin is installed, such as a wheel in an empty
 environment.
@@ -31,19 +32,38 @@ def test_problems_and_verbs():
     each = np.linalg.norm(u, axis=1)
     p = px.MeanOfLosses(inner, px.L2(), (X, Y), ridge=0.1, weights=None)
     assert near(p.value(W), each.mean() + 0.05 * np.sum(np.asarray(W) ** 2))
-    assert len(p) == 6 and near(p[np.array([1, 2])].value(W), each[1:3].mean() + 0.05 * np.sum(np.asarray(W) ** 2))
-    assert near(p[3].value(W), each[3] + 0.05 * np.sum(np.asarray(W) ** 2))  # the whole ridge is kept
-    gradient = sum(np.outer(X[i], u[i] / each[i]) for i in range(6)) / 6 + 0.1 * np.asarray(W)
+    assert len(p) == 6 and near(
+        p[np.array([1, 2])].value(W),
+        each[1:3].mean() + 0.05 * np.sum(np.asarray(W) ** 2),
+    )
+    # the whole ridge is kept
+    assert near(p[3].value(W), each[3] + 0.05 * np.sum(np.asarray(W) ** 2))
+    gradient = sum(
+        np.outer(X[i], u[i] / each[i]) for i in range(6)
+    ) / 6 + 0.1 * np.asarray(W)
     assert near(p.subgradient(W), gradient)
     assert near(p.linearize(W).value(W), p.value(W))
     smooth = np.where(each >= 2, each - 1, each**2 / 4)
-    assert near(p.smooth(2.0).value(W), smooth.mean() + 0.05 * np.sum(np.asarray(W) ** 2))
-    assert near(p.regularize(2.0, 0 * W).value(W), p.value(W) + np.sum(np.asarray(W) ** 2))
+    assert near(
+        p.smooth(2.0).value(W), smooth.mean() + 0.05 * np.sum(np.asarray(W) ** 2)
+    )
+    assert near(
+        p.regularize(2.0, 0 * W).value(W), p.value(W) + np.sum(np.asarray(W) ** 2)
+    )
     weights = np.array([1, 0, 0, 0, 0, 2], np.float32)
     weighted = px.MeanOfLosses(inner, px.L2(), (X, Y), weights=weights)
     assert near(weighted.value(W), (each[0] + 2 * each[5]) / 3)
     q = px.LossOfMean(inner, px.L1(), (X, Y), ridge=0.0, weights=weights)
     assert near(q.value(W), np.abs((u[0] + 2 * u[5]) / 3).sum())
+
+
+def test_covariance():
+    y = np.array([[1.0], [2.0], [3.0], [6.0]], np.float32)
+    mean = px.MeanOfLosses(px.residual(lambda w, x: w), px.SquaredL2(), (y, y))
+    w = jnp.array([3.0], jnp.float32)
+    assert near(px.covariance(mean, w), [[14 / 4 / 4]])  # the variance of y over n
+    assert near(px.covariance(mean, w, kind="hessian"), [[14 / 3 / 4]])
+    assert near(px.covariance(mean, w, kind="rlm"), [[14 / 3 / 4]])
 
 
 def test_clear_caches():
@@ -53,7 +73,9 @@ def test_clear_caches():
 
 
 def test_sparse_rows():
-    rows = px.SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3)
+    rows = px.SparseRows(
+        np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3
+    )
     p = px.MeanOfLosses(lambda w, x: (x.values @ w[x.indices])[None], px.L1(), rows)
     assert near(p.value(jnp.array([1.0, 10.0, 100.0], jnp.float32)), (201 + 30) / 2)
 
@@ -66,7 +88,11 @@ def test_outer_functions():
     ]  # fmt: skip
     for f, value in values:
         assert near(f.value(u), value), f
-        assert near(f.value(u) + f.subgradient(u) @ (0 * u - u), -float(f.conjugate(f.subgradient(u))), 1e-4), f
+        assert near(
+            f.value(u) + f.subgradient(u) @ (0 * u - u),
+            -float(f.conjugate(f.subgradient(u))),
+            1e-4,
+        ), f
         p = f.prox(u, 0.5)
         assert f.value(p) + jnp.sum((p - u) ** 2) <= f.value(u), f
         assert f.smooth(0.5).value(u) <= f.value(u) + 1e-5, f
@@ -78,12 +104,17 @@ def test_outer_functions():
             (px.Quantile(0.25), 0.75 * r, 0.25), (px.Huber(0.5), 0.5 * r, 0),
         ]  # fmt: skip
         for f, lipschitz, sharpness in constants:
-            assert near(f.lipschitz(k), lipschitz) and near(f.sharpness(k), sharpness), f
+            assert near(f.lipschitz(k), lipschitz) and near(
+                f.sharpness(k), sharpness
+            ), f
 
 
 def test_schedules():
     assert [float(px.Constant(0.5)(t)) for t in range(3)] == [0.5] * 3
-    assert near([px.InverseSqrt(0.5)(t) for t in range(3)], [0.5, 0.5 / math.sqrt(2), 0.5 / math.sqrt(3)])
+    assert near(
+        [px.InverseSqrt(0.5)(t) for t in range(3)],
+        [0.5, 0.5 / math.sqrt(2), 0.5 / math.sqrt(3)],
+    )
     assert near([px.Inverse(0.5)(t) for t in range(3)], [0.5, 0.25, 0.5 / 3])
 
 
@@ -92,7 +123,9 @@ def test_a_problem_goes_through_jit_and_scan():
 
     @jax.jit
     def epoch(p, w, step):
-        return jax.lax.scan(lambda w, i: (w - step * p[i].subgradient(w), None), w, jnp.arange(len(p)))[0]
+        return jax.lax.scan(
+            lambda w, i: (w - step * p[i].subgradient(w), None), w, jnp.arange(len(p))
+        )[0]
 
     assert p.value(epoch(p, W, jnp.float32(0.1))) < p.value(W)
 

@@ -1,7 +1,9 @@
-"""The same seed on the same machine gives the same bytes, in two processes that share nothing, not even hash seeds.
+"""The same seed on the same machine gives the same bytes, in two processes that share nothing, not
+even hash seeds.
 
-Time is left out, which no seed decides: the column "seconds" of a history, `seconds` in a model's notes, the `run` of a
-case or of a record, the folder timings/ and the page report.html, which quotes them.
+Time is left out, which no seed decides: the column "seconds" of a history, `seconds` in a model's
+notes, the `run` of a case or of a record, the folder timings/ and the page report.html, which
+quotes them.
 """
 
 import hashlib
@@ -72,7 +74,16 @@ for dtype in ("float32", "float64"):
     found[f"{dtype} svrg"] = px.minimize(problem, w, px.svrg(0.001, nu=0.1), passes=4).w
 np.savez(sys.argv[1], **{name: np.asarray(array) for name, array in found.items()})
 """
-SOLVERS = ("sgd", "truncated", "averaged", "svrg", "casimir_svrg", "pli", "prox_linear", "stochastic_prox_linear")
+SOLVERS = (
+    "sgd",
+    "truncated",
+    "averaged",
+    "svrg",
+    "casimir_svrg",
+    "pli",
+    "prox_linear",
+    "stochastic_prox_linear",
+)
 
 
 def twice(run, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -87,7 +98,13 @@ def twice(run, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def called(environment: dict[str, str], *command: object) -> None:
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        list(map(str, command)),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -99,31 +116,59 @@ def test_solutions_are_the_same_bytes(tmp_path, figures):
     """Saved files whole: w, value, state, cost and history, of solvers of every kind."""
 
     def run(place: Path, environment: dict[str, str]) -> dict[str, str]:
-        called(environment | {"NPROC": "1"}, sys.executable, "-c", SOLVE, SUPPORT, place, *SOLVERS)
+        called(
+            environment | {"NPROC": "1"},
+            sys.executable,
+            "-c",
+            SOLVE,
+            SUPPORT,
+            place,
+            *SOLVERS,
+        )
         return {path.name: digest(path.read_bytes()) for path in place.iterdir()}
 
     one, other = twice(run, tmp_path)
-    figures("determinism-solutions", files=len(one), same=sum(one[name] == other[name] for name in one))
+    figures(
+        "determinism-solutions",
+        files=len(one),
+        same=sum(one[name] == other[name] for name in one),
+    )
     assert one == other and len(one) == len(SOLVERS)
 
 
-def test_another_number_of_threads_changes_the_rounding_of_full_passes_alone(tmp_path, figures):
-    """Steps on single samples are the same bits; a subgradient on all rows, and what is made of it, to rounding."""
+def test_another_number_of_threads_changes_the_rounding_of_full_passes_alone(
+    tmp_path, figures
+):
+    """Steps on single samples are the same bits; a subgradient on all rows, and what is made of it,
+    to rounding.
+    """
     files = []
     for threads in ("1", "2"):
         files.append(tmp_path / f"{threads}.npz")
-        called({**os.environ, "NPROC": threads, "XLA_FLAGS": ""}, sys.executable, "-c", THREADS, files[-1])
+        called(
+            {**os.environ, "NPROC": threads, "XLA_FLAGS": ""},
+            sys.executable,
+            "-c",
+            THREADS,
+            files[-1],
+        )
     one, two = (dict(np.load(file)) for file in files)
     away = {}
     for name in one:
         eps = np.finfo(one[name].dtype).eps
-        away[name] = float(np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() / eps)
-    figures("determinism-threads", **{f"{name}, eps": round(value, 1) for name, value in away.items()})
+        away[name] = float(
+            np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() / eps
+        )
+    figures(
+        "determinism-threads",
+        **{f"{name}, eps": round(value, 1) for name, value in away.items()},
+    )
     for name, value in away.items():
         if name.endswith(("sgd", "truncated")):
             assert value == 0, name
         else:
-            assert value <= 100, name  # sums of 3000 terms, added up in another order ten times
+            # sums of 3000 terms, added up in another order ten times
+            assert value <= 100, name
 
 
 def test_a_fit_is_the_same_bytes(tmp_path, figures):
@@ -140,7 +185,11 @@ def test_a_fit_is_the_same_bytes(tmp_path, figures):
         return found
 
     one, other = twice(run, tmp_path)
-    figures("determinism-fit", parts=len(one), same=sum(one[name] == other.get(name) for name in one))
+    figures(
+        "determinism-fit",
+        parts=len(one),
+        same=sum(one[name] == other.get(name) for name in one),
+    )
     assert one == other and len(one) > 8
 
 
@@ -156,7 +205,9 @@ def model_parts(path: Path) -> dict[str, str]:
 
 
 def test_a_sweep_and_a_figure_are_the_same_bytes(tmp_path, figures):
-    """On one and on two workers, with other hash seeds: results by case, payloads, tables and figures."""
+    """On one and on two workers, with other hash seeds: results by case, payloads, tables and
+    figures.
+    """
 
     def run(place: Path, environment: dict[str, str]) -> dict[str, str]:
         environment |= {"PYTHONPATH": str(SUPPORT), "PROXLIN_EXPERIMENTS": "toy_sweep"}
@@ -174,11 +225,21 @@ def test_a_sweep_and_a_figure_are_the_same_bytes(tmp_path, figures):
                 "--workers",
                 workers,
             )
-        files = [path for kind in ("tables", "figures") for path in sorted((place / kind).iterdir())]
-        return {path.name: digest(path.read_bytes()) for path in files} | stored(place / "results.sqlite")
+        files = [
+            path
+            for kind in ("tables", "figures")
+            for path in sorted((place / kind).iterdir())
+        ]
+        return {path.name: digest(path.read_bytes()) for path in files} | stored(
+            place / "results.sqlite"
+        )
 
     one, other = twice(run, tmp_path)
-    figures("determinism-sweep", parts=len(one), same=sum(one[name] == other.get(name) for name in one))
+    figures(
+        "determinism-sweep",
+        parts=len(one),
+        same=sum(one[name] == other.get(name) for name in one),
+    )
     assert one == other and len(one) > 20
 
 
@@ -186,7 +247,9 @@ def stored(path: Path) -> dict[str, str]:
     connection = sqlite3.connect(path)
     cases = {
         key: digest(f"{content} {result}".encode())
-        for key, content, result in connection.execute("SELECT key, content, result FROM cases")
+        for key, content, result in connection.execute(
+            "SELECT key, content, result FROM cases"
+        )
     }
     for name, text in connection.execute("SELECT name, payload FROM experiments"):
         payload = json.loads(text)

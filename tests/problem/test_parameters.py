@@ -1,4 +1,6 @@
-"""What is a parameter: everything that meets w takes the same leaves of it, and none of them freezes in silence."""
+"""What is a parameter: everything that meets w takes the same leaves of it, and none of them
+freezes in silence.
+"""
 
 from pathlib import Path
 
@@ -15,8 +17,19 @@ from proxlin.run import follow
 pytestmark = pytest.mark.law
 
 X, Y = np.linspace(-1, 1, 12).reshape(6, 2), np.linspace(0, 2, 6)[:, None]
-NUMBERS = {"slope": np.ones(2), "shift": 0.5, "scale": np.float32(2.0), "power": 1, "name": "line", "act": jnp.tanh}
-ARRAYS = NUMBERS | {"slope": jnp.ones(2), "shift": jnp.asarray(0.5), "scale": jnp.asarray(2.0)}
+NUMBERS = {
+    "slope": np.ones(2),
+    "shift": 0.5,
+    "scale": np.float32(2.0),
+    "power": 1,
+    "name": "line",
+    "act": jnp.tanh,
+}
+ARRAYS = NUMBERS | {
+    "slope": jnp.ones(2),
+    "shift": jnp.asarray(0.5),
+    "scale": jnp.asarray(2.0),
+}
 
 
 def predict(w, x):
@@ -48,14 +61,18 @@ ENTRANCES = {
     "resume": saved_and_resumed,
     "solve_subproblem": lambda w: px.solve_subproblem(PROBLEM, w, 1.0).w["shift"],
     "follow": lambda w: follow(PROBLEM, w, SGD, PROBLEM.value, [0, 1]).w["shift"],
-    "tune": lambda w: px.tune(PROBLEM, w, SGD, lambda w: w["shift"] ** 2, 1).table[0]["validation"],
+    "tune": lambda w: px.tune(PROBLEM, w, SGD, lambda w: w["shift"] ** 2, 1).table[0][
+        "validation"
+    ],
     "as_optax": shift_of_updates,
 }
 
 
 @pytest.mark.parametrize("name", ENTRANCES)
 def test_numbers_are_parameters_wherever_w_goes_in(name):
-    """A floating-point number is what an array of no axes is; integers, words and functions are carried along."""
+    """A floating-point number is what an array of no axes is; integers, words and functions are
+    carried along.
+    """
     found, expected = ENTRANCES[name](NUMBERS), ENTRANCES[name](ARRAYS)
     assert jnp.asarray(found).dtype == jnp.float64
     np.testing.assert_array_equal(found, expected)
@@ -66,13 +83,17 @@ def test_numbers_move():
     solution = px.minimize(PROBLEM, NUMBERS, SGD, steps=6)
     assert solution.value < start
     for name in ("slope", "shift", "scale"):
-        assert isinstance(solution.w[name], jax.Array) and np.any(np.asarray(solution.w[name]) != NUMBERS[name]), name
+        assert isinstance(solution.w[name], jax.Array) and np.any(
+            np.asarray(solution.w[name]) != NUMBERS[name]
+        ), name
 
 
 def test_numbers_take_the_dtype_of_the_arrays():
     problem = px.MeanOfLosses(px.residual(predict), px.L2(), (X, Y))
     float32 = NUMBERS | {"slope": np.ones(2, np.float32)}
-    assert {x.dtype for x in jax.tree.leaves(problem.subgradient(float32))} == {np.dtype(np.float32)}
+    assert {x.dtype for x in jax.tree.leaves(problem.subgradient(float32))} == {
+        np.dtype(np.float32)
+    }
     alone = px.MeanOfLosses(lambda w, x: x * w, px.L1(), X)
     assert alone.subgradient(0.5).dtype == jnp.float64
 
@@ -90,7 +111,8 @@ def test_numbers_in_a_module_are_saved_and_loaded(tmp_path: Path):
     loaded = px.load_solution(tmp_path / "line.npz", like=w)
     assert float(loaded.w.shift) == float(solution.w.shift)
     np.testing.assert_array_equal(
-        px.minimize(problem, w, SGD, steps=12, resume=loaded).w.shift, px.minimize(problem, w, SGD, steps=12).w.shift
+        px.minimize(problem, w, SGD, steps=12, resume=loaded).w.shift,
+        px.minimize(problem, w, SGD, steps=12).w.shift,
     )
 
 
@@ -106,19 +128,39 @@ def test_complex_data_stay_complex(dtype):
     found = px.MeanOfLosses(px.residual(whole), px.L1(), (a, b))
     expected = px.MeanOfLosses(px.residual(split), px.L1(), (parts, b))
     tolerance = 1e3 * np.finfo(dtype).eps
-    for one, two in ((found, expected), (found.linearize(2 * w), expected.linearize(2 * w))):
+    for one, two in (
+        (found, expected),
+        (found.linearize(2 * w), expected.linearize(2 * w)),
+    ):
         assert one.value(w).dtype == dtype
         np.testing.assert_allclose(one.value(w), two.value(w), rtol=tolerance)
-        np.testing.assert_allclose(one.subgradient(w), two.subgradient(w), rtol=tolerance)
-    assert px.minimize(found, w, px.subgradient_descent(0.01), steps=3).value < float(found.value(w))
+        np.testing.assert_allclose(
+            one.subgradient(w), two.subgradient(w), rtol=tolerance
+        )
+    assert px.minimize(found, w, px.subgradient_descent(0.01), steps=3).value < float(
+        found.value(w)
+    )
 
 
-@pytest.mark.parametrize("solver", [px.sgd(0.1), px.prox_linear(1.0), px.pli(1.0), px.lbfgs()], ids=lambda x: x.name())
+@pytest.mark.parametrize(
+    "solver",
+    [px.sgd(0.1), px.prox_linear(1.0), px.pli(1.0), px.lbfgs()],
+    ids=lambda x: x.name(),
+)
 def test_data_without_columns(solver):
     """An intercept is all that is left of a linear map without features."""
-    problem = px.MeanOfLosses(px.residual(lambda w, x: x @ w["A"] + w["b"]), px.SquaredL2(), (np.zeros((6, 0)), Y))
-    solution = px.minimize(problem, {"A": np.zeros((0, 1)), "b": np.zeros(1)}, solver, steps=6)
-    assert solution.w["A"].shape == (0, 1) and solution.value < solution.history["value"][0]
+    problem = px.MeanOfLosses(
+        px.residual(lambda w, x: x @ w["A"] + w["b"]),
+        px.SquaredL2(),
+        (np.zeros((6, 0)), Y),
+    )
+    solution = px.minimize(
+        problem, {"A": np.zeros((0, 1)), "b": np.zeros(1)}, solver, steps=6
+    )
+    assert (
+        solution.w["A"].shape == (0, 1)
+        and solution.value < solution.history["value"][0]
+    )
 
 
 class Scaled(eqx.Module):
@@ -130,8 +172,12 @@ class Scaled(eqx.Module):
 
 def test_arrays_of_numpy_in_a_map_and_in_a_scale():
     problem = px.MeanOfLosses(Scaled(np.array([2.0, 3.0])), px.L1(), X)
-    assert px.minimize(problem, np.ones(2), SGD, steps=6).value < problem.value(np.ones(2))
-    rescaled = px.minimize(problem, np.ones(2), px.Rescaled(SGD, np.array([1, 2])), steps=6)
+    assert px.minimize(problem, np.ones(2), SGD, steps=6).value < problem.value(
+        np.ones(2)
+    )
+    rescaled = px.minimize(
+        problem, np.ones(2), px.Rescaled(SGD, np.array([1, 2])), steps=6
+    )
     assert rescaled.value < problem.value(np.ones(2))
 
 

@@ -21,7 +21,8 @@ W = jnp.array([1.0])
 
 
 def envelope_of_the_mean(y: np.ndarray, w: float, nu: float) -> tuple[float, float]:
-    """min_p (1/b) sum_i |p - y_i| + (p - w)^2 / 2nu and its gradient (w - p)/nu: smoothing outside the mean.
+    """min_p (1/b) sum_i |p - y_i| + (p - w)^2 / 2nu and its gradient (w - p)/nu: smoothing outside
+    the mean.
 
     The minimiser is a kink y_i, or a point between two kinks where the slopes cancel.
     """
@@ -40,20 +41,31 @@ def test_trap_1_the_envelope_of_the_mean_depends_on_the_batch_and_is_biased():
     nu = 2.0
     value, gradient = envelope_of_the_mean(Y[:, 0], 1.0, nu)
     each = [envelope_of_the_mean(Y[batch, 0], 1.0, nu) for batch in batches(3, 1)]
-    # full batch: slope -1/3 between 0 and 3, so p = 1 + 2/3; singletons: 1/4, 1 and 3, with mean 17/12
-    assert value == pytest.approx(20 / 9, abs=1e-14) and gradient == pytest.approx(-1 / 3, abs=1e-14)
+    # full batch: slope -1/3 between 0 and 3, so p = 1 + 2/3; singletons: 1/4, 1 and 3, with mean
+    # 17/12
+    assert value == pytest.approx(20 / 9, abs=1e-14) and gradient == pytest.approx(
+        -1 / 3, abs=1e-14
+    )
     assert np.mean([v for v, _ in each]) == pytest.approx(17 / 12, abs=1e-14)
     assert np.mean([g for _, g in each]) == pytest.approx((0.5 - 1 - 1) / 3, abs=1e-14)
     assert abs(np.mean([g for _, g in each]) - gradient) > 0.1  # biased
 
 
 @pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("outer", [px.L1(), px.L2(), px.LInf(), px.Huber(0.5)], ids=["L1", "L2", "LInf", "Huber"])
+@pytest.mark.parametrize(
+    "outer",
+    [px.L1(), px.L2(), px.LInf(), px.Huber(0.5)],
+    ids=["L1", "L2", "LInf", "Huber"],
+)
 def test_trap_1_smoothing_inside_the_mean_is_unbiased(size, outer):
     p = px.MeanOfLosses(lambda w, y: w - y, outer, Y).smooth(2.0)
     each = [p[batch].value_and_subgradient(W) for batch in batches(3, size)]
-    assert np.mean([float(v) for v, _ in each]) == pytest.approx(float(p.value(W)), abs=1e-14)
-    assert np.mean([float(g[0]) for _, g in each]) == pytest.approx(float(p.subgradient(W)[0]), abs=1e-14)
+    assert np.mean([float(v) for v, _ in each]) == pytest.approx(
+        float(p.value(W)), abs=1e-14
+    )
+    assert np.mean([float(g[0]) for _, g in each]) == pytest.approx(
+        float(p.subgradient(W)[0]), abs=1e-14
+    )
 
 
 def test_trap_1_the_two_ways_to_smooth_differ():
@@ -78,13 +90,19 @@ def test_trap_2_mini_batch_subgradients_of_a_loss_of_a_mean_are_biased(size):
 def test_trap_2_the_same_samples_in_a_mean_of_losses_are_unbiased():
     p = px.MeanOfLosses(lambda w, y: w - y, px.L1(), Y)
     for size in (1, 2):
-        mean = np.mean([float(p[batch].subgradient(W)[0]) for batch in batches(3, size)])
+        mean = np.mean(
+            [float(p[batch].subgradient(W)[0]) for batch in batches(3, size)]
+        )
         assert mean == pytest.approx(float(p.subgradient(W)[0]), abs=1e-14)
 
 
 def test_trap_2_the_bias_falls_with_the_batch():
-    """All batches of each size of a smooth f(mean), so that the bias is seen in the gradient itself."""
-    p = px.LossOfMean(lambda w, y: jnp.sin(w - y), px.L2().smooth(0.5), zoo.normal(70, 6, 2))
+    """All batches of each size of a smooth f(mean), so that the bias is seen in the gradient
+    itself.
+    """
+    p = px.LossOfMean(
+        lambda w, y: jnp.sin(w - y), px.L2().smooth(0.5), zoo.normal(70, 6, 2)
+    )
     w = jnp.array([0.2, -0.4])
     g = jax.jit(lambda batch: p[batch].subgradient(w))
     mean = lambda size: np.mean([g(batch) for batch in batches(6, size)], axis=0)
@@ -138,16 +156,34 @@ def test_trap_11_two_settings_share_one_trace(kind):
     base = kind(inner, px.L2(), data)
     first = trace([base])
     assert first >= 1
-    assert trace([kind(inner, px.L2(), data, ridge=r) for r in (0.1, 0.2, np.float64(0.3), 1, 2)]) <= first
+    assert (
+        trace(
+            [
+                kind(inner, px.L2(), data, ridge=r)
+                for r in (0.1, 0.2, np.float64(0.3), 1, 2)
+            ]
+        )
+        <= first
+    )
     assert trace([base.smooth(nu) for nu in (0.1, 0.2, 1.0)]) <= first
-    assert trace([base.regularize(kappa, c * w) for kappa, c in ((0.1, 1.0), (0.2, 2.0), (3.0, 0.0))]) <= first
+    assert (
+        trace(
+            [
+                base.regularize(kappa, c * w)
+                for kappa, c in ((0.1, 1.0), (0.2, 2.0), (3.0, 0.0))
+            ]
+        )
+        <= first
+    )
     assert trace([base.linearize(c * w) for c in (1.0, 2.0)]) <= first
     assert trace([kind(inner, px.Huber(d), data) for d in (0.1, 0.2)]) <= first
 
 
 def test_trap_11_a_traced_setting_and_two_steps_share_one_trace():
     count = Counter()
-    p = px.MeanOfLosses(count(lambda w, s: jnp.tanh(s @ w)[None]), px.L2(), zoo.normal(73, 5, 3))
+    p = px.MeanOfLosses(
+        count(lambda w, s: jnp.tanh(s @ w)[None]), px.L2(), zoo.normal(73, 5, 3)
+    )
 
     @eqx.filter_jit
     def step(w, schedule, t):
@@ -158,7 +194,11 @@ def test_trap_11_a_traced_setting_and_two_steps_share_one_trace():
     assert count.total.traces == 1
 
 
-@pytest.mark.parametrize("matrix", [jax.experimental.sparse.BCOO, jax.experimental.sparse.BCSR], ids=["BCOO", "BCSR"])
+@pytest.mark.parametrize(
+    "matrix",
+    [jax.experimental.sparse.BCOO, jax.experimental.sparse.BCSR],
+    ids=["BCOO", "BCSR"],
+)
 def test_trap_11_sparse_matrices_of_jax_are_refused(matrix):
     x = matrix.fromdense(jnp.eye(3))
     for data in (x, (x, jnp.ones(3)), {"x": x}):

@@ -19,8 +19,14 @@ KEY = jax.random.key(0)
 @pytest.fixture(scope="module")
 def run():
     """`run(solver, state, start, limits)` is `advance`, compiled once for each solver."""
-    compiled = jax.jit(lambda solver, state, start, limits: advance(PROBLEM, solver, state, KEY, start, limits))
-    return lambda solver, state, start, limits: compiled(solver, state, jnp.int32(start), limits)
+    compiled = jax.jit(
+        lambda solver, state, start, limits: advance(
+            PROBLEM, solver, state, KEY, start, limits
+        )
+    )
+    return lambda solver, state, start, limits: compiled(
+        solver, state, jnp.int32(start), limits
+    )
 
 
 def start(solver):
@@ -40,13 +46,17 @@ def test_the_pieces_of_a_run_are_the_run(run):
 
 
 def test_it_ends_at_a_tolerance_or_where_no_step_helps(run):
-    """Without either it goes on to the count of steps; the measure of the last step says why it ended."""
+    """Without either it goes on to the count of steps; the measure of the last step says why it
+    ended.
+    """
     solver = px.prox_linear(0.1)
     limits = Limits(jnp.int32(40), tol=1e-6)
     _, record = run(solver, start(solver), 0, limits)
     assert 1 < int(record.step) < 40 and float(record.info.measure) <= 1e-6
     _, before = run(solver, start(solver), 0, Limits(record.step - 1, tol=1e-6))
-    assert int(before.step) == int(record.step) - 1 and float(before.info.measure) > 1e-6
+    assert (
+        int(before.step) == int(record.step) - 1 and float(before.info.measure) > 1e-6
+    )
     assert int(run(solver, start(solver), 0, Limits(jnp.int32(40)))[1].step) == 40
 
     adaptive = px.prox_linear()

@@ -1,4 +1,6 @@
-"""A million steps: no growth in memory, no new compilation, and a history as long as its setting says."""
+"""A million steps: no growth in memory, no new compilation, and a history as long as its setting
+says.
+"""
 
 import json
 import os
@@ -9,7 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 STEPS, FIRST, N = 1_000_000, 100_000, 1000
-SLACK = 8  # MiB: what the allocator of malloc may keep or give back between two looks at 300 MiB
+# MiB: what the allocator of malloc may keep or give back between two looks at 300 MiB
+SLACK = 8
 SOAK = """
 import gc, json, resource, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -56,7 +59,9 @@ print(json.dumps({"looks": looks, "history": history, "finite": finite, "status"
 def soaked(solver: str, *numbers: int) -> dict:
     environment = {**os.environ, "JAX_ENABLE_X64": "0", "NPROC": "1", "XLA_FLAGS": ""}
     command = [sys.executable, "-c", SOAK, solver, *map(str, numbers)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -64,7 +69,9 @@ def soaked(solver: str, *numbers: int) -> dict:
 def test_a_million_steps_do_not_grow(figures):
     """SGD, 1000 samples, one record an epoch, in a process of its own."""
     found = soaked("sgd", STEPS, FIRST, N)
-    first, middle, last = (found["looks"][str(step)] for step in (FIRST, STEPS // 2, STEPS))
+    first, middle, last = (
+        found["looks"][str(step)] for step in (FIRST, STEPS // 2, STEPS)
+    )
     figures(
         "soak",
         steps=STEPS,
@@ -78,10 +85,19 @@ def test_a_million_steps_do_not_grow(figures):
     )
     assert last["mib"] - first["mib"] <= SLACK, found["looks"]
     counts = [each["arrays"] for each in (first, middle, last)]
-    assert max(counts) - min(counts) <= 2, counts  # the leaves of the best w so far, where that is not the last
-    assert first["compilations"] == last["compilations"] and first["cached"] == last["cached"]
-    assert set(found["history"].values()) == {STEPS // N + 1}  # the start, and one for each epoch
-    assert found["finite"] and found["status"] == "budget" and found["last"] < found["first"]
+    # the leaves of the best w so far, where that is not the last
+    assert max(counts) - min(counts) <= 2, counts
+    assert (
+        first["compilations"] == last["compilations"]
+        and first["cached"] == last["cached"]
+    )
+    # the start, and one for each epoch
+    assert set(found["history"].values()) == {STEPS // N + 1}
+    assert (
+        found["finite"]
+        and found["status"] == "budget"
+        and found["last"] < found["first"]
+    )
 
 
 def test_a_full_batch_solver_grows_by_its_history_alone(figures):
@@ -90,6 +106,14 @@ def test_a_full_batch_solver_grows_by_its_history_alone(figures):
     found = soaked("gd", steps, start, 50)
     first, last = found["looks"][str(start)], found["looks"][str(steps)]
     each = (last["mib"] - first["mib"]) * 2**20 / (steps - start)
-    figures("soak-full-batch", steps=steps, records=found["history"]["step"], bytes_a_record=round(each))
+    figures(
+        "soak-full-batch",
+        steps=steps,
+        records=found["history"]["step"],
+        bytes_a_record=round(each),
+    )
     assert set(found["history"].values()) == {steps + 1} and each <= 1024
-    assert first["compilations"] == last["compilations"] and abs(first["arrays"] - last["arrays"]) <= 2
+    assert (
+        first["compilations"] == last["compilations"]
+        and abs(first["arrays"] - last["arrays"]) <= 2
+    )

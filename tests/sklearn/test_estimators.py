@@ -35,7 +35,11 @@ def table(n=40, p=3, k=2):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
-@pytest.mark.parametrize("estimator", [CompositeRegressor(), StructuredClassifier()], ids=["regressor", "chains"])
+@pytest.mark.parametrize(
+    "estimator",
+    [CompositeRegressor(), StructuredClassifier()],
+    ids=["regressor", "chains"],
+)
 def test_what_scikit_learn_asks(estimator):
     check_estimator(estimator)
 
@@ -45,20 +49,28 @@ def test_what_scikit_learn_asks(estimator):
 @pytest.mark.parametrize(
     "estimator",
     [
-        CompositeRegressor(solver=px.sgd(px.InverseSqrt(0.3)), passes=60, tol=None, random_state=0),
-        StructuredClassifier(solver=px.sgd(px.InverseSqrt(0.3)), passes=60, random_state=0),
+        CompositeRegressor(
+            solver=px.sgd(px.InverseSqrt(0.3)), passes=60, tol=None, random_state=0
+        ),
+        StructuredClassifier(
+            solver=px.sgd(px.InverseSqrt(0.3)), passes=60, random_state=0
+        ),
     ],
     ids=["regressor", "chains"],
 )
 def test_what_scikit_learn_asks_of_stochastic_settings(estimator):
-    """A row of weight 2 is not drawn as two rows are: declared, as for scikit-learn's own stochastic estimators."""
+    """A row of weight 2 is not drawn as two rows are: declared, as for scikit-learn's own
+    stochastic estimators.
+    """
     drawn = "the rows are drawn at random, so that weights and repetitions agree in the mean alone"
     declared = {"check_sample_weight_equivalence_on_dense_data": drawn}
     check_estimator(estimator, expected_failed_checks=declared)
 
 
 def test_a_row_without_weight_is_no_row_and_the_next_draw_compiles_nothing(monkeypatch):
-    """Weights as a bagging ensemble draws them, against the rows they leave and repeat; its odd rows are not read."""
+    """Weights as a bagging ensemble draws them, against the rows they leave and repeat; its odd
+    rows are not read.
+    """
     monkeypatch.setattr(compiled, "_CACHE", compiled._Cache())
     full = CompositeRegressor(
         solver=px.subgradient_descent(0.1), steps=20, tol=None
@@ -98,7 +110,9 @@ def test_it_is_the_minimiser_that_cvxpy_finds():
     model = CompositeRegressor(px.Quantile(0.3), ridge=0.0).fit(x, y[:, 0], s)
     W, b = cp.Variable(3), cp.Variable()
     r = x @ W + b - y[:, 0]
-    peer = cp.Problem(cp.Minimize(cp.sum(cp.multiply(s, cp.maximum(0.7 * r, -0.3 * r)))))
+    peer = cp.Problem(
+        cp.Minimize(cp.sum(cp.multiply(s, cp.maximum(0.7 * r, -0.3 * r))))
+    )
     peer.solve(solver=cp.CLARABEL)
     r = model.predict(x) - y[:, 0]
     assert np.sum(s * np.maximum(0.7 * r, -0.3 * r)) <= peer.value * (1 + 1e-8)
@@ -106,37 +120,50 @@ def test_it_is_the_minimiser_that_cvxpy_finds():
 
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
 def test_a_quantile_is_that_of_y(q):
-    """About q of y lies below the prediction: for `px.residual`, for the estimator, and as scikit-learn says."""
+    """About q of y lies below the prediction: for `px.residual`, for the estimator, and as
+    scikit-learn says.
+    """
     rng = np.random.default_rng(5)
     x = rng.normal(size=(80, 2))
     y = x @ [1.0, -2.0] + 3 + rng.exponential(size=80)
     model = CompositeRegressor(px.Quantile(q), ridge=0.0).fit(x, y)
     peer = QuantileRegressor(quantile=q, alpha=0.0).fit(x, y)
-    loss = lambda predicted: np.maximum(q * (y - predicted), (q - 1) * (y - predicted)).mean()
+    loss = lambda predicted: np.maximum(
+        q * (y - predicted), (q - 1) * (y - predicted)
+    ).mean()
     assert loss(model.predict(x)) <= loss(peer.predict(x)) * (1 + 1e-8)
     with jax.enable_x64(True):
         inner = px.residual(lambda w, x: (w[:2] @ x + w[2])[None])
         problem = px.MeanOfLosses(inner, px.Quantile(q), (x, y[:, None]))
-        w = np.asarray(px.minimize(problem, jnp.zeros(3), px.prox_linear(), tol=1e-10).w)
+        w = np.asarray(
+            px.minimize(problem, jnp.zeros(3), px.prox_linear(), tol=1e-10).w
+        )
     for predicted in (model.predict(x), x @ w[:2] + w[2]):
-        # An optimal plane passes through at most 3 rows, one for each parameter, and has q of y below it or on it.
+        # An optimal plane passes through at most 3 rows, one for each parameter, and has q of y
+        # below it or on it.
         slack = 1e-6
         below, at_most = np.sum(y < predicted - slack), np.sum(y <= predicted + slack)
         assert below <= q * 80 <= at_most <= below + 3
 
 
 def test_huber_is_that_of_rlm():
-    """R's MASS::rlm(stack.loss ~ ., stackloss, psi = psi.huber, k = 1.345), whose scale is the MAD of the residuals."""
+    """R's MASS::rlm(stack.loss ~ ., stackloss, psi = psi.huber, k = 1.345), whose scale is the MAD
+    of the residuals.
+    """
     *x, y = np.array(STACKLOSS, float)
     model = CompositeRegressor("huber", ridge=0.0).fit(np.transpose(x), y)
-    np.testing.assert_allclose(model.coef_, [0.82937387, 0.92610818, -0.12784916], rtol=2e-4)
+    np.testing.assert_allclose(
+        model.coef_, [0.82937387, 0.92610818, -0.12784916], rtol=2e-4
+    )
     np.testing.assert_allclose(model.intercept_, -41.026531, rtol=1e-5)
     np.testing.assert_allclose(model.scale_, 2.44071, rtol=1e-4)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2])
 def test_outliers_move_huber_as_little_as_they_move_scikit_learns(share):
-    """In units of the targets, not of the residuals, the errors were 0.2 to 0.9 in place of about 0.02."""
+    """In units of the targets, not of the residuals, the errors were 0.2 to 0.9 in place of about
+    0.02.
+    """
     errors = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -144,7 +171,10 @@ def test_outliers_move_huber_as_little_as_they_move_scikit_learns(share):
         y = x @ truth + 1 + 0.1 * rng.normal(size=200)
         spoiled = rng.random(200) < share
         y[spoiled] += 30 + 50 * rng.normal(size=spoiled.sum())
-        fits = CompositeRegressor("huber").fit(x, y), HuberRegressor(alpha=0.0).fit(x, y)
+        fits = (
+            CompositeRegressor("huber").fit(x, y),
+            HuberRegressor(alpha=0.0).fit(x, y),
+        )
         errors.append([np.abs(fit.coef_ - truth).max() for fit in fits])
     ours, theirs = np.mean(errors, axis=0)
     assert ours <= 1.3 * theirs <= 0.05
@@ -156,34 +186,49 @@ def test_every_target_has_its_own_scale_and_delta_is_a_multiple_of_it(caplog):
     for loss in ("huber", px.Huber(2.0)):
         both = CompositeRegressor(loss).fit(x, y)
         alone = [CompositeRegressor(loss).fit(x, target) for target in y.T]
-        np.testing.assert_allclose(both.scale_, [each.scale_ for each in alone], rtol=1e-4)
-        np.testing.assert_allclose(both.coef_, [each.coef_ for each in alone], rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            both.scale_, [each.scale_ for each in alone], rtol=1e-4
+        )
+        np.testing.assert_allclose(
+            both.coef_, [each.coef_ for each in alone], rtol=1e-3, atol=1e-6
+        )
     with jax.log_compiles():
         CompositeRegressor(px.Huber(0.7)).fit(x, 2 * y)
-    assert not [each for each in caplog.messages if "Compiling" in each]  # numbers alone have changed
+    # numbers alone have changed
+    assert not [each for each in caplog.messages if "Compiling" in each]
     r = y - both.predict(x)
-    np.testing.assert_allclose(both.scale_, 1.4826 * np.sort(np.abs(r), axis=0)[19], rtol=1e-5)
-    pull = np.clip(r / both.scale_, -2, 2)  # the optimality conditions of Huber's loss with delta = 2 scales
+    np.testing.assert_allclose(
+        both.scale_, 1.4826 * np.sort(np.abs(r), axis=0)[19], rtol=1e-5
+    )
+    # the optimality conditions of Huber's loss with delta = 2 scales
+    pull = np.clip(r / both.scale_, -2, 2)
     assert np.abs(pull.sum(axis=0)).max() < 1e-4 and np.abs(x.T @ pull).max() < 1e-4
 
 
 @pytest.mark.parametrize("loss", ["l2", "huber"])
 @pytest.mark.parametrize(
-    ("of_x", "of_y"), [(1e160, 1.0), (1e-200, 1.0), (1e160, 1e160), (1e-200, 1e-200), (1e300, 1e300)]
+    ("of_x", "of_y"),
+    [(1e160, 1.0), (1e-200, 1.0), (1e160, 1e160), (1e-200, 1e-200), (1e300, 1e300)],
 )
 def test_units_do_not_matter(loss, of_x, of_y):
     x, y, _ = table()
     usual = CompositeRegressor(loss).fit(x, y)
     model = CompositeRegressor(loss).fit(x * of_x, y * of_y)
-    np.testing.assert_allclose(model.predict(x * of_x) / of_y, usual.predict(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(x * of_x) / of_y, usual.predict(x), rtol=1e-6
+    )
     np.testing.assert_allclose(model.coef_ / (of_y / of_x), usual.coef_, rtol=1e-6)
 
 
 def test_rows_of_weight_zero_have_no_units():
     x, y, _ = table()
     s = np.append(np.ones(40), 0.0)
-    found = units_of(np.append(x, [[1e300] * 3], axis=0), np.append(y, [[-1e300] * 2], axis=0), s)
-    for one, two in zip(dataclasses.astuple(found), dataclasses.astuple(units_of(x, y)), strict=True):
+    found = units_of(
+        np.append(x, [[1e300] * 3], axis=0), np.append(y, [[-1e300] * 2], axis=0), s
+    )
+    for one, two in zip(
+        dataclasses.astuple(found), dataclasses.astuple(units_of(x, y)), strict=True
+    ):
         np.testing.assert_array_equal(one, two)
 
 
@@ -191,7 +236,9 @@ def test_rows_of_weight_zero_have_no_units():
 def test_huge_and_tiny_weights_are_weights(weight):
     x, y, _ = table()
     model = CompositeRegressor().fit(x, y, np.full(40, weight))
-    np.testing.assert_allclose(model.predict(x), CompositeRegressor().fit(x, y).predict(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(x), CompositeRegressor().fit(x, y).predict(x), rtol=1e-6
+    )
 
 
 def test_what_overflows_is_refused():
@@ -206,10 +253,13 @@ def test_what_overflows_is_refused():
 def test_a_spent_budget_is_a_warning():
     x, y, _ = table()
     settings = {"solver": px.sgd(0.01), "passes": 2}
-    with pytest.warns(ConvergenceWarning, match="The budget was spent.* not reached in 80 steps"):
+    with pytest.warns(
+        ConvergenceWarning, match="The budget was spent.* not reached in 80 steps"
+    ):
         model = CompositeRegressor(**settings).fit(x, y)
     assert model.n_iter_ == 80
-    CompositeRegressor(**settings, tol=None).fit(x, y)  # the budget is the end that was asked for: no warning
+    # the budget is the end that was asked for: no warning
+    CompositeRegressor(**settings, tol=None).fit(x, y)
     with pytest.warns(ConvergenceWarning, match="diverged"):
         CompositeRegressor("squared", solver=px.sgd(1e3), passes=5).fit(x, y)
     assert CompositeRegressor().fit(x, y).n_iter_ > 0
@@ -232,7 +282,10 @@ def test_in_pipelines_and_searches():
 def test_a_network_is_the_same_for_the_same_random_state():
     x, y, _ = table()
     fits = [
-        CompositeRegressor(hidden=4, steps=3, tol=None, random_state=seed).fit(x, y).predict(x) for seed in (0, 0, 1)
+        CompositeRegressor(hidden=4, steps=3, tol=None, random_state=seed)
+        .fit(x, y)
+        .predict(x)
+        for seed in (0, 0, 1)
     ]
     np.testing.assert_array_equal(fits[0], fits[1])
     assert np.max(np.abs(fits[0] - fits[2])) > 1e-6
@@ -264,15 +317,23 @@ def test_wrong_settings_are_a_sentence(settings, sentence):
         CompositeRegressor(**settings).fit(x, y)
 
 
-# ------------------------------------------------------------------------------------------------------------ chains
+# ------------------------------------------------------------------------------------------- chains
 
 
 def sequences(n=24):
-    """Labels that follow one another in turn (a b c a ...), of which the features say a or not a alone."""
+    """Labels that follow one another in turn (a b c a ...), of which the features say a or not a
+    alone.
+    """
     rng = np.random.default_rng(3)
     starts, lengths = rng.integers(0, 3, n), np.resize([4, 1, 3, 2], n)
-    y = [np.array(list("abc"))[(start + np.arange(length)) % 3] for start, length in zip(starts, lengths, strict=True)]
-    x = [np.stack([labels == "a", rng.normal(size=len(labels))], axis=1).astype(float) for labels in y]
+    y = [
+        np.array(list("abc"))[(start + np.arange(length)) % 3]
+        for start, length in zip(starts, lengths, strict=True)
+    ]
+    x = [
+        np.stack([labels == "a", rng.normal(size=len(labels))], axis=1).astype(float)
+        for labels in y
+    ]
     return x, y
 
 
@@ -284,7 +345,9 @@ def fitted():
 def test_units_and_huge_weights_do_not_matter_to_chains(fitted):
     x, y = sequences()
     for size in (1e160, 1e-200):
-        model = StructuredClassifier().fit([each * size for each in x], y, np.full(24, 1e308))
+        model = StructuredClassifier().fit(
+            [each * size for each in x], y, np.full(24, 1e308)
+        )
         np.testing.assert_allclose(model.pairs_, fitted.pairs_, atol=1e-4)
     assert fitted.score(x, y, np.full(24, 1e308)) == fitted.score(x, y)
 
@@ -299,7 +362,9 @@ def test_neighbours_tell_the_labels(fitted):
     """A label next to an a is known by its neighbour only."""
     x, y = sequences()
     found = fitted.predict(x)
-    assert [labels.shape for labels in found] == [labels.shape for labels in y] and found[0].dtype == y[0].dtype
+    assert [labels.shape for labels in found] == [
+        labels.shape for labels in y
+    ] and found[0].dtype == y[0].dtype
     long = [i for i, labels in enumerate(y) if len(labels) > 1]
     assert all((found[i] == y[i]).all() for i in long)
     right = np.concatenate(found) == np.concatenate(y)
@@ -309,7 +374,10 @@ def test_neighbours_tell_the_labels(fitted):
     follows = fitted.pairs_.argmax(axis=1)
     assert fitted.classes_[follows].tolist() == ["b", "c", "a"]
     again = pickle.loads(pickle.dumps(fitted))
-    assert all(np.array_equal(one, two) for one, two in zip(again.predict(x), found, strict=True))
+    assert all(
+        np.array_equal(one, two)
+        for one, two in zip(again.predict(x), found, strict=True)
+    )
 
 
 @pytest.mark.slow
@@ -328,12 +396,18 @@ def test_a_weight_of_two_is_two_sequences(fitted):
 def test_sequences_of_length_one_are_multinomial_regression():
     rng = np.random.default_rng(4)
     x = rng.normal(size=(50, 2)) * [1.0, 10.0]
-    y = np.array(["left", "right", "up"])[np.argmax(x @ rng.normal(size=(2, 3)) + rng.normal(size=(50, 3)), axis=1)]
+    y = np.array(["left", "right", "up"])[
+        np.argmax(x @ rng.normal(size=(2, 3)) + rng.normal(size=(50, 3)), axis=1)
+    ]
     model = StructuredClassifier("crf", ridge=0.01, tol=1e-9).fit(x, y)
     ones = np.column_stack([scale(x), np.ones(50)])  # the intercept has a ridge as well
-    peer = LogisticRegression(C=1 / (0.01 * 50), fit_intercept=False, tol=1e-9).fit(ones, y)
+    peer = LogisticRegression(C=1 / (0.01 * 50), fit_intercept=False, tol=1e-9).fit(
+        ones, y
+    )
     layer = model._w["letter"][0]
-    np.testing.assert_allclose(np.column_stack([layer["W"], layer["b"]]), peer.coef_, atol=1e-5)
+    np.testing.assert_allclose(
+        np.column_stack([layer["W"], layer["b"]]), peer.coef_, atol=1e-5
+    )
     found = model.predict(x)
     assert found.shape == (50,) and np.array_equal(found, peer.predict(ones))
 
@@ -342,7 +416,9 @@ def test_chains_in_pipelines_and_searches():
     x, y = sequences()
     pipeline = make_pipeline(FunctionTransformer(), StructuredClassifier())
     assert cross_val_score(pipeline, x, y, cv=2).min() > 0.7
-    search = GridSearchCV(pipeline, {"structuredclassifier__ridge": [1e-3, 1e3]}, cv=2).fit(x, y)
+    search = GridSearchCV(
+        pipeline, {"structuredclassifier__ridge": [1e-3, 1e3]}, cv=2
+    ).fit(x, y)
     assert search.best_params_ == {"structuredclassifier__ridge": 1e-3}
     best = search.best_estimator_[-1]
     assert clone(best).get_params() == best.get_params()
@@ -364,7 +440,9 @@ def test_partial_fit_of_chains_goes_on(fitted):
         for part in (slice(0, 12), slice(12, 24)):
             model.partial_fit(x[part], y[part], classes=["a", "b", "c"])
     assert model.score(x, y) >= fitted.score(x, y) - 0.05
-    with pytest.raises(ValueError, match="the label 'd', which is not among the classes"):
+    with pytest.raises(
+        ValueError, match="the label 'd', which is not among the classes"
+    ):
         model.partial_fit(x[:1], [np.array(["d"] * 4)])
 
 
@@ -373,9 +451,21 @@ def test_partial_fit_of_chains_goes_on(fitted):
     [
         ({"loss": "l2"}, None, "loss must be one of hinge, crf"),
         ({"solver": "lbfgs"}, None, 'solver must be "auto" or a solver'),
-        ({"hidden": -1}, None, "hidden must be 0, a width or a list of widths; it is -1"),
-        ({}, (0, np.zeros((4, 3))), r"Sequence 1 of X has the shape \(1, 2\); sequence 0 has \(4, 3\)"),
-        ({}, (2, np.zeros((2, 2))), "Sequence 2 of X has 2 positions, but its labels have the shape"),
+        (
+            {"hidden": -1},
+            None,
+            "hidden must be 0, a width or a list of widths; it is -1",
+        ),
+        (
+            {},
+            (0, np.zeros((4, 3))),
+            r"Sequence 1 of X has the shape \(1, 2\); sequence 0 has \(4, 3\)",
+        ),
+        (
+            {},
+            (2, np.zeros((2, 2))),
+            "Sequence 2 of X has 2 positions, but its labels have the shape",
+        ),
         ({}, (1, np.zeros((0, 2))), "Sequence 1 of X is empty"),
         ({}, (0, np.full((4, 2), np.nan)), "Input X contains NaN"),
     ],
@@ -389,7 +479,9 @@ def test_wrong_chains_are_a_sentence(settings, change, sentence):
 
 
 def test_new_sequences_have_the_features_of_the_old(fitted):
-    with pytest.raises(ValueError, match="X has 3 features, but StructuredClassifier is expecting 2"):
+    with pytest.raises(
+        ValueError, match="X has 3 features, but StructuredClassifier is expecting 2"
+    ):
         fitted.predict([np.zeros((2, 3))])
 
 
@@ -397,5 +489,8 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("proxlin.sklearn")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
-    with pytest.raises(ImportError, match=r"sklearn is not installed: pip install 'proxlin\[sklearn\]'\."):
+    with pytest.raises(
+        ImportError,
+        match=r"sklearn is not installed: pip install 'proxlin\[sklearn\]'\.",
+    ):
         import_module("proxlin.sklearn")

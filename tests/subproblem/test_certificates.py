@@ -1,11 +1,13 @@
-"""The certificate of a subproblem is true: for every outer function, at every scale, in both precisions, both ways.
+"""The certificate of a subproblem is true: for every outer function, at every scale, in both
+precisions, both ways.
 
 answer.value == P(answer.w) to rounding,   P(answer.w) - D(v) <= answer.gap,   P and D in long double, from outside:
 
     P(x) = (1/n) sum_i f(u_i + J_i (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2
     D(v) = min_x (1/n) sum_i <v_i, u_i + J_i (x - w)> - rho/2 |v_i|^2 + the same quadratics,     v_i in V
 
-Maps are linear with a few bits in each number, so that u and J are exact and what is judged is the solver alone.
+Maps are linear with a few bits in each number, so that u and J are exact and what is judged is the
+solver alone.
 """
 
 import equinox as eqx
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.law
 LONG = np.longdouble
 N, K, D = 6, 3, 4
 
-# ------------------------------------------------------------------------------ the sets V, once more, in long double
+# ------------------------------------------------------------ the sets V, once more, in long double
 
 
 def norms(z):
@@ -93,12 +95,22 @@ CASES = {  # name -> (f, rho, f in long double, the projection onto V in long do
         for nu in (0.25, 4.0)
     },
     "Huber": (px.Huber(0.5), 1.0, smoothed(1.0, box(-0.5, 0.5)), box(-0.5, 0.5)),
-    "Huber.smooth(1)": (px.Huber(0.5).smooth(1.0), 2.0, smoothed(2.0, box(-0.5, 0.5)), box(-0.5, 0.5)),
+    "Huber.smooth(1)": (
+        px.Huber(0.5).smooth(1.0),
+        2.0,
+        smoothed(2.0, box(-0.5, 0.5)),
+        box(-0.5, 0.5),
+    ),
     "SquaredL2": (px.SquaredL2(), 1.0, smoothed(1.0, lambda v: v), lambda v: v),
-    "SquaredL2.smooth(1)": (px.SquaredL2().smooth(1.0), 2.0, smoothed(2.0, lambda v: v), lambda v: v),
+    "SquaredL2.smooth(1)": (
+        px.SquaredL2().smooth(1.0),
+        2.0,
+        smoothed(2.0, lambda v: v),
+        lambda v: v,
+    ),
 }
 
-# ------------------------------------------------------------------------------------------------------- the instances
+# ------------------------------------------------------------------------------------ the instances
 
 
 def bits(rng, shape, count):
@@ -106,7 +118,9 @@ def bits(rng, shape, count):
 
 
 def instances(seed, count, dtype, any_units):
-    """X, y, w, kappa and ridge, exact in float32: |X| from 1e-8 to 1e8, and so is |w| unless f has units of its own."""
+    """X, y, w, kappa and ridge, exact in float32: |X| from 1e-8 to 1e8, and so is |w| unless f has
+    units of its own.
+    """
     rng = np.random.default_rng(seed)
     features = 2.0 ** rng.integers(-26, 27, count)
     units = 2.0 ** rng.integers(-26, 27, count) if any_units else 1 / features
@@ -115,7 +129,9 @@ def instances(seed, count, dtype, any_units):
     y = bits(rng, (count, N, K), 8) * (features * units)[:, None, None]
     natural = features / units  # |J|^2 / F
     kappa = natural * 2.0 ** rng.integers(-12, 8, count)
-    ridge = natural * np.where(rng.random(count) < 0.5, 0.0, 2.0 ** rng.integers(-8, 4, count))
+    ridge = natural * np.where(
+        rng.random(count) < 0.5, 0.0, 2.0 ** rng.integers(-8, 4, count)
+    )
     return [x.astype(dtype) for x in (X, y, w, kappa, ridge)]
 
 
@@ -126,7 +142,8 @@ def map_of(w, sample):
 
 @eqx.filter_jit
 def answers(way, outer, X, y, w, kappa, ridge):
-    """Solve each instance: return the answer, its value as the problem computes it, and the gap that was wanted.
+    """Solve each instance: return the answer, its value as the problem computes it, and the gap
+    that was wanted.
 
     `way` is there for the cache of compiled functions.
     """
@@ -135,7 +152,9 @@ def answers(way, outer, X, y, w, kappa, ridge):
     def one(X, y, w, kappa, ridge):
         problem = px.MeanOfLosses(map_of, outer, (X, y), ridge)
         quadratic = subproblem.proximal(problem, kappa, w)
-        answer = subproblem.solve(subproblem.expand(problem, w), quadratic, outer, tol, max_iterations=300)
+        answer = subproblem.solve(
+            subproblem.expand(problem, w), quadratic, outer, tol, max_iterations=300
+        )
         value = problem.linearize(w).regularize(kappa, w).value(answer.w)
         return answer, value, subproblem.target(tol, answer.scale)
 
@@ -153,7 +172,9 @@ def dual(X, y, w, kappa, ridge, v, rho):
 
 
 def judge(name, way, dtype, seed, count):
-    """Instances with a false gap, with a false value, and those certified to tol but for the bound of rounding."""
+    """Instances with a false gap, with a false value, and those certified to tol but for the bound
+    of rounding.
+    """
     outer, rho, f, project = CASES[name]
     data = instances(seed, count, dtype, any_units=rho == 0)
     found, values, targets = answers(way, outer, *(jnp.asarray(x) for x in data))
@@ -164,14 +185,30 @@ def judge(name, way, dtype, seed, count):
         z = X @ x - y
         P = np.sum(f(z)) / N + quadratics(w, kappa, ridge, x)
         gap = LONG(found.gap[i])
-        # the difference of two numbers of the size of F has the rounding of long double; least squares ends below that
-        ours = 64 * np.finfo(LONG).eps * (np.sum(np.abs(f(z))) / N + quadratics(-w, kappa, ridge, np.abs(x)))
+        # the difference of two numbers of the size of F has the rounding of long double; least
+        # squares ends below that
+        ours = (
+            64
+            * np.finfo(LONG).eps
+            * (np.sum(np.abs(f(z))) / N + quadratics(-w, kappa, ridge, np.abs(x)))
+        )
         false_gaps += not P - dual(X, y, w, kappa, ridge, v, LONG(rho)) <= gap + ours
-        # f moves by at most |v| <= 2 sqrt(k) times the rounding of z, and |z| / rho where V is the whole space
+        # f moves by at most |v| <= 2 sqrt(k) times the rounding of z, and |z| / rho where V is the
+        # whole space
         slope = 2 * K + (np.max(np.abs(z)) / rho if name.startswith("Squared") else 0)
-        sizes = np.max(np.sum(np.abs(X) * np.abs(x), axis=-1) + np.sum(np.abs(X) * np.abs(w), axis=-1) + np.abs(y))
-        close = 8 * np.finfo(dtype).eps * (slope * sizes + abs(P) + quadratics(-w, kappa, ridge, np.abs(x)))
-        false_values += not max(abs(LONG(values[i]) - P), abs(LONG(found.value[i]) - P)) <= close
+        sizes = np.max(
+            np.sum(np.abs(X) * np.abs(x), axis=-1)
+            + np.sum(np.abs(X) * np.abs(w), axis=-1)
+            + np.abs(y)
+        )
+        close = (
+            8
+            * np.finfo(dtype).eps
+            * (slope * sizes + abs(P) + quadratics(-w, kappa, ridge, np.abs(x)))
+        )
+        false_values += (
+            not max(abs(LONG(values[i]) - P), abs(LONG(found.value[i]) - P)) <= close
+        )
         reached += bool(gap - LONG(found.error[i]) <= LONG(targets[i]))
     return false_gaps, false_values, reached
 
@@ -186,7 +223,8 @@ def way(request, monkeypatch):
 def check(name, way, dtype, seed, count):
     false_gaps, false_values, reached = judge(name, way, dtype, seed, count)
     assert (false_gaps, false_values) == (0, 0)
-    if way == "dense" and "GroupNorm" not in name:  # a first-order method has no such promise in 300 steps
+    # a first-order method has no such promise in 300 steps
+    if way == "dense" and "GroupNorm" not in name:
         assert reached == count
 
 
@@ -204,5 +242,7 @@ def test_certificates_are_true_in_float32():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", CASES)
 def test_certificates_are_true_at_every_scale(name, way, dtype):
-    """50 instances of each of 25 functions, in both precisions, dense and matrix-free: 5,000 in all."""
+    """50 instances of each of 25 functions, in both precisions, dense and matrix-free: 5,000 in
+    all.
+    """
     check(name, way, dtype, 1, 50)

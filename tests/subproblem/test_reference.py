@@ -1,4 +1,5 @@
-"""The exact subproblem solver against cvxpy with Clarabel, and its certificate against a NumPy twin of the formula.
+"""The exact subproblem solver against cvxpy with Clarabel, and its certificate against a NumPy twin
+of the formula.
 
 gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + kappa/2 |d + B'v / kappa|^2,      z = b + B d
 """
@@ -27,7 +28,9 @@ QUICK = {"xla_backend_optimization_level": "0"}  # compiling is most of the time
 
 
 class Solved(eqx.Module):
-    """The minimiser d, the dual variables, P(d), the certified gap, the iterations, and whether tol was reached."""
+    """The minimiser d, the dual variables, P(d), the certified gap, the iterations, and whether tol
+    was reached.
+    """
 
     d: Any
     v: Any
@@ -38,7 +41,9 @@ class Solved(eqx.Module):
 
 
 def solve_dense(B, b, rho, kappa, cone, tol, v0=None):
-    """The dense solver for a quadratic of weight kappa, whose root goes into B; half of tol is left to rounding."""
+    """The dense solver for a quadratic of weight kappa, whose root goes into B; half of tol is left
+    to rounding.
+    """
     root = jnp.sqrt(kappa)
     scaled = B / root
     e, v, steps = minimize_dense(scaled, b, rho, cone, tol / 2, v0)
@@ -47,7 +52,8 @@ def solve_dense(B, b, rho, kappa, cone, tol, v0=None):
 
 
 solve = jax.jit(solve_dense, compiler_options=QUICK)
-WIDE, TALL = (6, 3, 30), (12, 3, 5)  # d > nk: nk x nk systems; d < nk / 2: d x d systems
+# d > nk: nk x nk systems; d < nk / 2: d x d systems
+WIDE, TALL = (6, 3, 30), (12, 3, 5)
 CONES = {
     "l2": (Ball(), 0.0),
     "group_huber": (Ball(), 1.0),
@@ -61,7 +67,7 @@ CONES = {
 }
 
 
-# ------------------------------------------------------------------------------------------ the NumPy twin
+# ----------------------------------------------------------------------------------- the NumPy twin
 
 
 def best(cone, z, rho):
@@ -94,7 +100,9 @@ def objective(cone, B, b, rho, kappa, d):
 
 def certificate(cone, B, b, rho, kappa, d, v):
     z, r = b + B @ d, d + np.einsum("nkd,nk->d", B, v) / kappa
-    terms = value(cone, z, rho) - np.sum(v * z, axis=1) + rho / 2 * np.sum(v * v, axis=1)
+    terms = (
+        value(cone, z, rho) - np.sum(v * z, axis=1) + rho / 2 * np.sum(v * v, axis=1)
+    )
     return terms.sum() + kappa / 2 * r @ r
 
 
@@ -129,36 +137,52 @@ def by_clarabel(cone, B, b, rho, kappa):
         elif ri > 0:
             constraints.append(z == 0)
     problem = cp.Problem(cp.Minimize(total), constraints)
-    with (
-        warnings.catch_warnings()
-    ):  # 1e-11 is more than Clarabel always reaches; its point is judged by its value alone
+    # 1e-11 is more than Clarabel always reaches; its point is judged by its value alone
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+        problem.solve(
+            solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+        )
     return np.asarray(d.value)
 
 
 def draw(rng, shape, rho, weights="equal"):
     n, k, _ = shape
-    c = np.ones(n) / n if weights == "equal" else rng.exponential(size=n) * (rng.random(n) < 0.7) / n
+    c = (
+        np.ones(n) / n
+        if weights == "equal"
+        else rng.exponential(size=n) * (rng.random(n) < 0.7) / n
+    )
     c[0] = 1 / n
-    return rng.standard_normal(shape) * c[:, None, None], rng.standard_normal((n, k)) * c[:, None], rho * c
+    return (
+        rng.standard_normal(shape) * c[:, None, None],
+        rng.standard_normal((n, k)) * c[:, None],
+        rho * c,
+    )
 
 
 def run(cone, B, b, rho, kappa, tol=1e-9, v0=None, dtype=jnp.float64):
     arrays = (jnp.asarray(x, dtype) for x in (B, b, rho, kappa))
-    return solve(*arrays, cone, jnp.asarray(tol, dtype), None if v0 is None else jnp.asarray(v0, dtype))
+    return solve(
+        *arrays,
+        cone,
+        jnp.asarray(tol, dtype),
+        None if v0 is None else jnp.asarray(v0, dtype),
+    )
 
 
 def assert_solved(cone, B, b, rho, kappa, answer, tol):
     d, v = np.asarray(answer.d), np.asarray(answer.v)
     assert bool(answer.converged) and float(answer.gap) <= tol
     assert inside(cone, v)
-    assert certificate(cone, B, b, rho, kappa, d, v) <= tol + 1e-12 * max(1, abs(float(answer.value)))
+    assert certificate(cone, B, b, rho, kappa, d, v) <= tol + 1e-12 * max(
+        1, abs(float(answer.value))
+    )
     exact = objective(cone, B, b, rho, kappa, d)
     assert np.isclose(float(answer.value), exact, rtol=1e-10, atol=1e-12)
 
 
-# --------------------------------------------------------------------------------------------- against cvxpy
+# ------------------------------------------------------------------------------------ against cvxpy
 
 
 @pytest.mark.parametrize("shape", [WIDE, TALL], ids=["wide", "tall"])
@@ -176,7 +200,13 @@ def test_never_above_clarabel(name, shape):
 
 
 @pytest.mark.parametrize(
-    "name, shape", [("l2", (8, 1, 12)), ("l1", (1, 4, 3)), ("l2", (1, 4, 9)), ("group_huber", (1, 4, 2))]
+    "name, shape",
+    [
+        ("l2", (8, 1, 12)),
+        ("l1", (1, 4, 3)),
+        ("l2", (1, 4, 9)),
+        ("group_huber", (1, 4, 2)),
+    ],
 )
 def test_thin_shapes_against_clarabel(name, shape):
     cone, rho = CONES[name]
@@ -202,7 +232,7 @@ def test_linf_as_pairs_against_clarabel():
         assert ours <= objective(Simplex(), B, b, r, kappa, peer) + 1e-8
 
 
-# ------------------------------------------------------------------------------------------- special cases
+# ------------------------------------------------------------------------------------ special cases
 
 
 @pytest.mark.parametrize("name", CONES)
@@ -251,11 +281,13 @@ def test_scales():
         assert np.isclose(float(answer.value), t * float(plain.value), rtol=1e-8)
 
 
-# ------------------------------------------------------------------------------------------------- stress
+# ------------------------------------------------------------------------------------------- stress
 
 
 def hard_case(rng, shape):
-    """Spectrum j^-p, p in [0, 2]; normal, heavy-tailed, interpolating b; rows or columns scaled by 1e-3 to 1e3."""
+    """Spectrum j^-p, p in [0, 2]; normal, heavy-tailed, interpolating b; rows or columns scaled by
+    1e-3 to 1e3.
+    """
     n, k, d = shape
     m, q = n * k, min(n * k, d)
     U, V = (np.linalg.qr(rng.standard_normal((size, q)))[0] for size in (m, d))
@@ -270,7 +302,11 @@ def hard_case(rng, shape):
             A *= 10 ** rng.uniform(-3, 3, (1, d))
         case 3:
             b = A @ rng.standard_normal(d) + 1e-4 * b
-    c = rng.exponential(size=n) * (rng.random(n) < 0.8) / n if rng.random() < 0.3 else np.ones(n) / n
+    c = (
+        rng.exponential(size=n) * (rng.random(n) < 0.8) / n
+        if rng.random() < 0.3
+        else np.ones(n) / n
+    )
     return A.reshape(shape) * c[:, None, None], b.reshape(n, k) * c[:, None], c
 
 
@@ -283,38 +319,53 @@ def test_stress(name, shape):
         B, b, c = hard_case(rng, shape)
         kappa = 10 ** rng.uniform(-6, 0)
         size = abs(objective(cone, B, b, rho * c, kappa, np.zeros(shape[-1])))
-        if name == "max":  # unbounded below but for kappa: the value is of the size of |B|^2 / kappa
+        # unbounded below but for kappa: the value is of the size of |B|^2 / kappa
+        if name == "max":
             size = max(size, np.sum(B**2) / kappa / shape[0])
         answer = run(cone, B, b, rho * c, kappa, 1e-9 * max(1, size))
         assert_solved(cone, B, b, rho * c, kappa, answer, 1e-9 * max(1, size))
 
 
-# ------------------------------------------------------------------------------------- transforms, warm, f32
+# ---------------------------------------------------------------------------- transforms, warm, f32
 
 
 def test_vmap_over_kappa():
     B, b, r = (jnp.asarray(x) for x in draw(np.random.default_rng(8), WIDE, 0.0))
     kappas = jnp.asarray([1.0, 1e-1, 1e-2, 1e-4])
     tol = jnp.asarray(1e-11)
-    many = jax.jit(jax.vmap(lambda kappa: solve_dense(B, b, r, kappa, Ball(), tol)), compiler_options=QUICK)(kappas)
+    many = jax.jit(
+        jax.vmap(lambda kappa: solve_dense(B, b, r, kappa, Ball(), tol)),
+        compiler_options=QUICK,
+    )(kappas)
     assert np.all(many.converged)
     for i, kappa in enumerate(kappas):
         one = solve(B, b, r, kappa, Ball(), tol)
-        assert bool(one.converged) and np.isclose(one.value, many.value[i], rtol=0, atol=2e-11)
+        assert bool(one.converged) and np.isclose(
+            one.value, many.value[i], rtol=0, atol=2e-11
+        )
 
 
 def test_warm_start():
-    """The solution itself is recognised; a neighbour's helps a little (ADMM is linear); a wrong one costs nothing."""
+    """The solution itself is recognised; a neighbour's helps a little (ADMM is linear); a wrong one
+    costs nothing.
+    """
     rng = np.random.default_rng(9)
     cold, same, near, wrong = 0, 0, 0, 0
     for _ in range(10):
         B, b, r = draw(rng, WIDE, 0.0)
         plain = run(Ball(), B, b, r, 0.3, 1e-10)
-        starts = plain.v, run(Ball(), B, b, r, 0.33, 1e-10).v, 100 * rng.standard_normal(b.shape)
+        starts = (
+            plain.v,
+            run(Ball(), B, b, r, 0.33, 1e-10).v,
+            100 * rng.standard_normal(b.shape),
+        )
         answers = [run(Ball(), B, b, r, 0.3, 1e-10, v0=v0) for v0 in starts]
         assert all(bool(answer.converged) for answer in answers)
         cold += int(plain.iterations)
-        same, near, wrong = (t + int(a.iterations) for t, a in zip((same, near, wrong), answers, strict=True))
+        same, near, wrong = (
+            t + int(a.iterations)
+            for t, a in zip((same, near, wrong), answers, strict=True)
+        )
     assert same <= 0.5 * cold and near <= cold and wrong <= 1.2 * cold
 
 
@@ -327,12 +378,19 @@ def test_float32(name):
         answer = run(cone, B, b, r, kappa, 1e-4, dtype=jnp.float32)
         assert answer.d.dtype == jnp.float32 and answer.gap.dtype == jnp.float32
         assert bool(answer.converged)
-        assert certificate(cone, B, b, r, kappa, np.float64(answer.d), np.float64(answer.v)) <= 1.1e-4
+        assert (
+            certificate(
+                cone, B, b, r, kappa, np.float64(answer.d), np.float64(answer.v)
+            )
+            <= 1.1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["max", "linf"])
 def test_float32_on_a_simplex(name):
-    """The gap is at the level of float32, 100 eps of the numbers in z = b + B d, and it is a true one."""
+    """The gap is at the level of float32, 100 eps of the numbers in z = b + B d, and it is a true
+    one.
+    """
     eps, rng = float(jnp.finfo(jnp.float32).eps), np.random.default_rng(10)
     for kappa in (1.0, 1e-2, 1e-4):
         B, b, r = draw(rng, WIDE, 0.0)
@@ -340,11 +398,18 @@ def test_float32_on_a_simplex(name):
             B, b = np.concatenate([B, -B], axis=1), np.concatenate([b, -b], axis=1)
         tol = 100 * eps
         answer = run(Simplex(), B, b, r, kappa, tol, dtype=jnp.float32)
-        gap, size = float(answer.gap), max(1, np.sum(np.abs(b) + np.abs(B) @ np.abs(answer.d)))
+        gap, size = (
+            float(answer.gap),
+            max(1, np.sum(np.abs(b) + np.abs(B) @ np.abs(answer.d))),
+        )
         assert answer.d.dtype == jnp.float32 and answer.gap.dtype == jnp.float32
         assert gap <= 100 * eps * size and bool(answer.converged) == (gap <= tol)
-        exact = certificate(Simplex(), B, b, r, kappa, np.float64(answer.d), np.float64(answer.v))
-        assert exact <= gap <= exact + 20 * eps * size and inside(Simplex(), np.asarray(answer.v), 10 * eps)
+        exact = certificate(
+            Simplex(), B, b, r, kappa, np.float64(answer.d), np.float64(answer.v)
+        )
+        assert exact <= gap <= exact + 20 * eps * size and inside(
+            Simplex(), np.asarray(answer.v), 10 * eps
+        )
 
 
 def test_what_is_not_reached_is_not_claimed():
@@ -353,7 +418,7 @@ def test_what_is_not_reached_is_not_claimed():
     assert not bool(answer.converged) and 1e-30 < float(answer.gap) < 1e-12
 
 
-# ------------------------------------------------------------------------------------------------ real data
+# ---------------------------------------------------------------------------------------- real data
 
 
 LOSSES = {  # f, f(z) in NumPy, V, rho
@@ -361,7 +426,9 @@ LOSSES = {  # f, f(z) in NumPy, V, rho
     "l1": (px.L1(), lambda z: np.abs(z).sum(axis=1), Box(-1.0, 1.0), 0.0),
     "huber": (
         px.Huber(0.5),
-        lambda z: np.where(np.abs(z) <= 0.5, z**2 / 2, np.abs(z) / 2 - 1 / 8).sum(axis=1),
+        lambda z: np.where(np.abs(z) <= 0.5, z**2 / 2, np.abs(z) / 2 - 1 / 8).sum(
+            axis=1
+        ),
         Box(-0.5, 0.5),
         1.0,
     ),
@@ -371,12 +438,19 @@ LOSSES = {  # f, f(z) in NumPy, V, rho
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_rf1_in_d_by_d(name, data_file):
-    """9,125 rows of 8 outputs, a linear model: d = 520, and a Gram matrix of 73,000 rows (40 GiB) is never formed."""
-    text = data_file("tables/rf1.arff").read_text().split("@data")[1].replace("?", "nan")
+    """9,125 rows of 8 outputs, a linear model: d = 520, and a Gram matrix of 73,000 rows (40 GiB)
+    is never formed.
+    """
+    text = (
+        data_file("tables/rf1.arff").read_text().split("@data")[1].replace("?", "nan")
+    )
     table = np.array([line.split(",") for line in text.split()], float)
     table = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
     table = (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), 1e-12)
-    x, y = np.concatenate([table[:, :-8], np.ones((len(table), 1))], axis=1), table[:, -8:]
+    x, y = (
+        np.concatenate([table[:, :-8], np.ones((len(table), 1))], axis=1),
+        table[:, -8:],
+    )
     outer, f, cone, rho = LOSSES[name]
     problem = px.MeanOfLosses(px.residual(lambda w, x: w @ x), outer, (x, y))
     n, w, kappa = 9125, jnp.zeros((8, 65)), 1e-3
@@ -385,12 +459,14 @@ def test_rf1_in_d_by_d(name, data_file):
     d, v = np.asarray(answer.w), np.asarray(answer.v)
     assert inside(cone, v)
     z, rest = x @ d.T - y, d + v.T @ x / (n * kappa)
-    gap = np.mean(f(z) - np.sum(v * z, axis=1) + rho / 2 * np.sum(v**2, axis=1)) + kappa / 2 * np.sum(rest**2)
+    gap = np.mean(
+        f(z) - np.sum(v * z, axis=1) + rho / 2 * np.sum(v**2, axis=1)
+    ) + kappa / 2 * np.sum(rest**2)
     assert gap <= 1.01e-10 * float(problem.value(w))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # KiB
 
 
-# ---------------------------------------------------------------------------------------------- matrix-free
+# -------------------------------------------------------------------------------------- matrix-free
 
 
 @functools.partial(jax.jit, compiler_options=QUICK)
@@ -409,12 +485,22 @@ def by_calls(B, b, rho, kappa, cone, tol, limit):
 def test_matrix_free_agrees_with_dense(name):
     cone, rho = CONES[name]
     B, b, r = draw(np.random.default_rng(12), WIDE, rho)
-    answer = by_calls(*(jnp.asarray(x) for x in (B, b, r, 0.1)), cone, jnp.asarray(1e-9), jnp.int32(5000))
+    answer = by_calls(
+        *(jnp.asarray(x) for x in (B, b, r, 0.1)),
+        cone,
+        jnp.asarray(1e-9),
+        jnp.int32(5000),
+    )
     d = np.concatenate([answer.d["a"], answer.d["b"]])
     assert float(answer.gap) <= 1e-9 and inside(cone, np.asarray(answer.v))
     assert certificate(cone, B, b, r, 0.1, d, np.asarray(answer.v)) <= 1e-9 + 1e-13
-    assert abs(objective(cone, B, b, r, 0.1, d) - float(run(cone, B, b, r, 0.1).value)) <= 2e-9
-    short = by_calls(*(jnp.asarray(x) for x in (B, b, r, 0.1)), cone, jnp.asarray(0.0), jnp.int32(3))
+    assert (
+        abs(objective(cone, B, b, r, 0.1, d) - float(run(cone, B, b, r, 0.1).value))
+        <= 2e-9
+    )
+    short = by_calls(
+        *(jnp.asarray(x) for x in (B, b, r, 0.1)), cone, jnp.asarray(0.0), jnp.int32(3)
+    )
     assert float(short.gap) > 0 and int(short.steps) == 3
 
 
@@ -428,16 +514,25 @@ def test_matrix_free_counts_its_calls():
 
     def apply(d):
         z = jnp.einsum("nkd,d->nk", B, d)
-        return jax.pure_callback(lambda x: counted("apply", x), jax.ShapeDtypeStruct(z.shape, z.dtype), z)
+        return jax.pure_callback(
+            lambda x: counted("apply", x), jax.ShapeDtypeStruct(z.shape, z.dtype), z
+        )
 
     def transpose(v):
         d = jnp.einsum("nkd,nk->d", B, v)
-        return jax.pure_callback(lambda x: counted("transpose", x), jax.ShapeDtypeStruct(d.shape, d.dtype), d)
+        return jax.pure_callback(
+            lambda x: counted("transpose", x), jax.ShapeDtypeStruct(d.shape, d.dtype), d
+        )
 
-    answer = minimize_matrix_free(apply, transpose, b, r, jnp.asarray(0.1), Ball(), jnp.asarray(1e-9), 500)
+    answer = minimize_matrix_free(
+        apply, transpose, b, r, jnp.asarray(0.1), Ball(), jnp.asarray(1e-9), 500
+    )
     jax.block_until_ready(answer)
     assert float(answer.gap) <= 1e-9
-    assert (int(answer.pushes), int(answer.pulls)) == (counts["apply"], counts["transpose"])
+    assert (int(answer.pushes), int(answer.pulls)) == (
+        counts["apply"],
+        counts["transpose"],
+    )
 
 
 def test_a_hard_case_without_matrices(monkeypatch):
@@ -445,10 +540,16 @@ def test_a_hard_case_without_matrices(monkeypatch):
     n, k, d = 16, 4, 100
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((size, n * k)))[0] for size in (n * k, d))
-    A, b = (8 * (U / np.arange(1.0, n * k + 1)) @ V.T).reshape(n, k, d), rng.standard_normal((n, k))
-    problem = px.MeanOfLosses(lambda w, s: s[0] @ w + s[1], GroupNorm(), (A, b))  # a set that only has a projection
+    A, b = (
+        (8 * (U / np.arange(1.0, n * k + 1)) @ V.T).reshape(n, k, d),
+        rng.standard_normal((n, k)),
+    )
+    # a set that only has a projection
+    problem = px.MeanOfLosses(lambda w, s: s[0] @ w + s[1], GroupNorm(), (A, b))
     pairs = px.MeanOfLosses(
-        lambda w, s: s[0] @ w + s[1], px.L2(), (A.reshape(2 * n, 2, d), b.reshape(2 * n, 2))
+        lambda w, s: s[0] @ w + s[1],
+        px.L2(),
+        (A.reshape(2 * n, 2, d), b.reshape(2 * n, 2)),
     )  # the same, twice as many and half as heavy
     w, kappa = jnp.zeros(d), 1e-4
     best = 2 * px.solve_subproblem(pairs, w, kappa / 2, tol=1e-12).value

@@ -1,9 +1,10 @@
-"""Damage: the ways in which a file arrives broken, each a function of the content and a random generator.
+"""Damage: the ways in which a file arrives broken, each a function of the content and a random
+generator.
 
     damaged(content, rng, codec)     content after one to three of them, inside the codec or outside
 
-A codec takes a file apart and puts it together again, so that damage gets past a checksum: what is in an archive, the
-text in a compressed file, the texts of a database.
+A codec takes a file apart and puts it together again, so that damage gets past a checksum: what is
+in an archive, the text in a compressed file, the texts of a database.
 """
 
 import bz2
@@ -23,9 +24,47 @@ from typing import Any
 import numpy as np
 
 NUMBERS = (
-    *("nan", "NaN", "inf", "-inf", "1e999", "-1e999", "1e308", "1e-400", "-1", "0", "-0", "", "?", "0x10", "1_000"),
-    *("99999999999999999999", "4294967296", "2147483648", "1e12", "1" * 400, "1" * 5000, "0." + "0" * 400 + "1"),
-    *("+-1", "1e", "1:1:1", "true", "null", '"', "'", "\u0663", "\ud7ff", "<b>", "{}", "[]", "NULL"),
+    *(
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "1e999",
+        "-1e999",
+        "1e308",
+        "1e-400",
+        "-1",
+        "0",
+        "-0",
+        "",
+        "?",
+        "0x10",
+        "1_000",
+    ),
+    *(
+        "99999999999999999999",
+        "4294967296",
+        "2147483648",
+        "1e12",
+        "1" * 400,
+        "1" * 5000,
+        "0." + "0" * 400 + "1",
+    ),
+    *(
+        "+-1",
+        "1e",
+        "1:1:1",
+        "true",
+        "null",
+        '"',
+        "'",
+        "\u0663",
+        "\ud7ff",
+        "<b>",
+        "{}",
+        "[]",
+        "NULL",
+    ),
 )
 VALUES = (
     None,
@@ -78,7 +117,16 @@ def delete(content: bytes, rng: random.Random) -> bytes:
 
 def insert(content: bytes, rng: random.Random) -> bytes:
     start, _ = _spot(content, rng)
-    some = rng.choice((rng.randbytes(rng.randint(1, 40)), b"\x00" * rng.randint(1, 8), b"\n", b'"', b"\r", b"\xff\xfe"))
+    some = rng.choice(
+        (
+            rng.randbytes(rng.randint(1, 40)),
+            b"\x00" * rng.randint(1, 8),
+            b"\n",
+            b'"',
+            b"\r",
+            b"\xff\xfe",
+        )
+    )
     return content[:start] + some + content[start:]
 
 
@@ -91,11 +139,15 @@ def overwrite_size(content: bytes, rng: random.Random) -> bytes:
     """A field of a binary header that claims a huge or a wrong size."""
     width = rng.choice((2, 4, 8))
     start, _ = _spot(content, rng)
-    size = (rng.choice(SIZES) % 256**width).to_bytes(width, rng.choice(("little", "big")))
+    size = (rng.choice(SIZES) % 256**width).to_bytes(
+        width, rng.choice(("little", "big"))
+    )
     return content[:start] + size + content[start + width :]
 
 
-def _lines(change: Callable[[list[bytes], random.Random], Any]) -> Callable[[bytes, random.Random], bytes]:
+def _lines(
+    change: Callable[[list[bytes], random.Random], Any],
+) -> Callable[[bytes, random.Random], bytes]:
     def of(content: bytes, rng: random.Random) -> bytes:
         lines = content.split(b"\n")
         change(lines, rng)
@@ -110,8 +162,14 @@ def _at(lines: list[bytes], rng: random.Random) -> int:
 
 shuffle_lines = _lines(lambda lines, rng: rng.shuffle(lines))
 delete_line = _lines(lambda lines, rng: lines.pop(_at(lines, rng)))
-repeat_line = _lines(lambda lines, rng: lines.insert(_at(lines, rng), lines[_at(lines, rng)]))
-join_lines = _lines(lambda lines, rng: lines.insert(0, lines.pop(_at(lines, rng)) + lines.pop() if lines[1:] else b""))
+repeat_line = _lines(
+    lambda lines, rng: lines.insert(_at(lines, rng), lines[_at(lines, rng)])
+)
+join_lines = _lines(
+    lambda lines, rng: lines.insert(
+        0, lines.pop(_at(lines, rng)) + lines.pop() if lines[1:] else b""
+    )
+)
 
 
 def replace_number(content: bytes, rng: random.Random) -> bytes:
@@ -119,7 +177,11 @@ def replace_number(content: bytes, rng: random.Random) -> bytes:
     if not found:
         return content
     match = rng.choice(found)
-    return content[: match.start()] + rng.choice(NUMBERS).encode("utf-8", "surrogatepass") + content[match.end() :]
+    return (
+        content[: match.start()]
+        + rng.choice(NUMBERS).encode("utf-8", "surrogatepass")
+        + content[match.end() :]
+    )
 
 
 def replace_word(content: bytes, rng: random.Random) -> bytes:
@@ -127,17 +189,28 @@ def replace_word(content: bytes, rng: random.Random) -> bytes:
     if not found:
         return content
     match = rng.choice(found)
-    word = rng.choice((match[0].upper(), match[0] * 2, match[0][:1], rng.choice(NUMBERS).encode("utf-8", "replace")))
+    word = rng.choice(
+        (
+            match[0].upper(),
+            match[0] * 2,
+            match[0][:1],
+            rng.choice(NUMBERS).encode("utf-8", "replace"),
+        )
+    )
     return content[: match.start()] + word + content[match.end() :]
 
 
 def encode(content: bytes, rng: random.Random) -> bytes:
     text = content.decode("latin-1") + rng.choice(("", "\u00e9", "\u00e9\n"))
-    return text.encode(rng.choice(("utf-16", "utf-16-le", "utf-8-sig", "utf-32", "latin-1", "utf-8")))
+    return text.encode(
+        rng.choice(("utf-16", "utf-16-le", "utf-8-sig", "utf-32", "latin-1", "utf-8"))
+    )
 
 
 def line_ends(content: bytes, rng: random.Random) -> bytes:
-    return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\x00\n", b" \n", b"\\\n", b",\n")))
+    return content.replace(
+        b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\x00\n", b" \n", b"\\\n", b",\n"))
+    )
 
 
 def compress(content: bytes, rng: random.Random) -> bytes:
@@ -146,15 +219,45 @@ def compress(content: bytes, rng: random.Random) -> bytes:
 
 
 def nothing_left(content: bytes, rng: random.Random) -> bytes:
-    return rng.choice((b"", b"\n", b" ", b"\x00", b"\xef\xbb\xbf", b"\n" * 1000, b"\x00" * 1000, content[:1]))
+    return rng.choice(
+        (
+            b"",
+            b"\n",
+            b" ",
+            b"\x00",
+            b"\xef\xbb\xbf",
+            b"\n" * 1000,
+            b"\x00" * 1000,
+            content[:1],
+        )
+    )
 
 
 def noise(content: bytes, rng: random.Random) -> bytes:
     return rng.randbytes(rng.randint(0, 300))
 
 
-BYTES = (flip_bits, truncate, behead, delete, insert, duplicate, overwrite_size, compress, nothing_left, noise)
-TEXT = (shuffle_lines, delete_line, repeat_line, join_lines, replace_number, replace_number, replace_word)
+BYTES = (
+    flip_bits,
+    truncate,
+    behead,
+    delete,
+    insert,
+    duplicate,
+    overwrite_size,
+    compress,
+    nothing_left,
+    noise,
+)
+TEXT = (
+    shuffle_lines,
+    delete_line,
+    repeat_line,
+    join_lines,
+    replace_number,
+    replace_number,
+    replace_word,
+)
 KINDS = (*BYTES, *TEXT, encode, line_ends)
 Codec = Callable[[bytes, random.Random], bytes]
 
@@ -172,7 +275,7 @@ def _some(content: bytes, rng: random.Random) -> bytes:
     return content
 
 
-# ------------------------------------------------------------------------------------------------------------- codecs
+# ------------------------------------------------------------------------------------------- codecs
 
 
 def inside_gzip(content: bytes, rng: random.Random) -> bytes:
@@ -188,7 +291,9 @@ def inside_xz(content: bytes, rng: random.Random) -> bytes:
 
 
 def inside_zip(content: bytes, rng: random.Random) -> bytes:
-    """A member that is damaged, is another array, is gone, has another name; then checksums are right again."""
+    """A member that is damaged, is another array, is gone, has another name; then checksums are
+    right again.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(list(members))
@@ -198,14 +303,24 @@ def inside_zip(content: bytes, rng: random.Random) -> bytes:
     elif kind == "array":
         members[name] = _npy(_odd_array(members[name], rng))
     elif kind == "text":
-        text = next((each for each in members if each in ("json.npy", "structure.npy")), None)
-        members[text or name] = _other_text(members[name]) if text is None else _npy_text(members[text], rng)
+        text = next(
+            (each for each in members if each in ("json.npy", "structure.npy")), None
+        )
+        members[text or name] = (
+            _other_text(members[name])
+            if text is None
+            else _npy_text(members[text], rng)
+        )
     else:
         kept = members.pop(name)
         if kind == "name":
-            members[rng.choice(("x", f"../{name}", " ", f"{name}.npy", "w99.npy"))] = kept
+            members[rng.choice(("x", f"../{name}", " ", f"{name}.npy", "w99.npy"))] = (
+                kept
+            )
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", rng.choice((zipfile.ZIP_STORED,) * 4 + (zipfile.ZIP_DEFLATED,))) as archive:
+    with zipfile.ZipFile(
+        packed, "w", rng.choice((zipfile.ZIP_STORED,) * 4 + (zipfile.ZIP_DEFLATED,))
+    ) as archive:
         for each, body in members.items():
             archive.writestr(each, body)
     return packed.getvalue()
@@ -213,14 +328,19 @@ def inside_zip(content: bytes, rng: random.Random) -> bytes:
 
 def _npy(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=True)  # a pickle is one of the things that must be refused
+    # a pickle is one of the things that must be refused
+    np.save(buffer, array, allow_pickle=True)
     return buffer.getvalue()
 
 
 def _odd_array(body: bytes, rng: random.Random) -> np.ndarray:
     array = np.load(io.BytesIO(body), allow_pickle=False)
     odd = (
-        lambda x: x.astype(rng.choice(("f4", "f8", "f2", "i8", "u1", "i1", "?", "c16", "U3", "S2", ">f8", "O"))),
+        lambda x: x.astype(
+            rng.choice(
+                ("f4", "f8", "f2", "i8", "u1", "i1", "?", "c16", "U3", "S2", ">f8", "O")
+            )
+        ),
         lambda x: x[:0],
         lambda x: x[:-1],
         lambda x: np.concatenate([x, x]),
@@ -228,7 +348,11 @@ def _odd_array(body: bytes, rng: random.Random) -> np.ndarray:
         lambda x: x.ravel()[:1].reshape(()),
         lambda x: x.T,
         lambda x: -x.astype(float),
-        lambda x: np.where(rng.random() < 2, np.full(x.shape, rng.choice((np.nan, np.inf, -np.inf, 1e300, 0.0))), x),
+        lambda x: np.where(
+            rng.random() < 2,
+            np.full(x.shape, rng.choice((np.nan, np.inf, -np.inf, 1e300, 0.0))),
+            x,
+        ),
         lambda x: np.full(x.shape, rng.choice((2**31 - 1, 2**62, -5, 26, 10**9))),
         lambda x: np.array([("a", 1)], [("name", "U2"), ("number", "i4")]),
         lambda x: np.zeros(x.shape, "M8[s]"),
@@ -251,7 +375,9 @@ def _npy_text(body: bytes, rng: random.Random) -> bytes:
 def text_of_json(text: bytes, rng: random.Random) -> bytes:
     """JSON with a value replaced, moved or gone; or damaged as a text."""
     if rng.random() < 0.2:
-        return rng.choice((_some(text, rng), _some(text, rng), b"[" * 99_999 + b"]" * 99_999))
+        return rng.choice(
+            (_some(text, rng), _some(text, rng), b"[" * 99_999 + b"]" * 99_999)
+        )
     tree = json.loads(text)
     for _ in range(rng.choice((1, 1, 2))):
         holders = list(_holders(tree))
@@ -262,9 +388,12 @@ def text_of_json(text: bytes, rng: random.Random) -> bytes:
         elif kind == 1:
             holder[key] = [holder[key]]
         elif kind == 2 and isinstance(holder, dict):
-            holder[rng.choice(("x", "type", "array", "list", "leaves", "value"))] = holder.pop(key)
+            holder[rng.choice(("x", "type", "array", "list", "leaves", "value"))] = (
+                holder.pop(key)
+            )
         else:
-            holder[key] = json.loads(json.dumps(rng.choice(VALUES)))  # its own: lists are changed again
+            # its own: lists are changed again
+            holder[key] = json.loads(json.dumps(rng.choice(VALUES)))
         if not tree:
             break
     return json.dumps(tree).encode()
@@ -272,7 +401,13 @@ def text_of_json(text: bytes, rng: random.Random) -> bytes:
 
 def _holders(tree: Any) -> Any:
     """(container, key) of each value of a tree of dicts and lists."""
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    pairs = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in list(pairs):
         yield tree, key
         yield from _holders(value)
@@ -284,8 +419,20 @@ def inside_sqlite(content: bytes, rng: random.Random) -> bytes:
         path = Path(folder) / "db"
         path.write_bytes(content)
         connection = sqlite3.connect(path)
-        columns = [("experiments", "payload"), ("experiments", "request"), ("cases", "content"), ("cases", "result")]
-        table, column = rng.choice([*columns, ("cases", "run"), ("experiments", "name"), ("cases", "experiment")])
+        columns = [
+            ("experiments", "payload"),
+            ("experiments", "request"),
+            ("cases", "content"),
+            ("cases", "result"),
+        ]
+        table, column = rng.choice(
+            [
+                *columns,
+                ("cases", "run"),
+                ("experiments", "name"),
+                ("cases", "experiment"),
+            ]
+        )
         kind = rng.randrange(8)
         if kind == 0:
             connection.executescript(
@@ -299,10 +446,16 @@ def inside_sqlite(content: bytes, rng: random.Random) -> bytes:
                 )
             )
         elif kind == 1:
-            connection.execute(f"PRAGMA user_version = {rng.choice((0, 1, 3, 2**31 - 1))}")
+            connection.execute(
+                f"PRAGMA user_version = {rng.choice((0, 1, 3, 2**31 - 1))}"
+            )
         else:
             (old,) = connection.execute(f"SELECT {column} FROM {table}").fetchone()
-            new = rng.choice((None, 3, 1.5, b"\xff\x00")) if kind == 2 else _text_or_bytes(old, rng)
+            new = (
+                rng.choice((None, 3, 1.5, b"\xff\x00"))
+                if kind == 2
+                else _text_or_bytes(old, rng)
+            )
             connection.execute(f"UPDATE OR IGNORE {table} SET {column} = ?", [new])
         connection.commit()
         connection.close()
@@ -310,5 +463,9 @@ def inside_sqlite(content: bytes, rng: random.Random) -> bytes:
 
 
 def _text_or_bytes(old: str, rng: random.Random) -> str:
-    new = text_of_json(old.encode(), rng) if old.startswith("{") else _some(old.encode(), rng)
+    new = (
+        text_of_json(old.encode(), rng)
+        if old.startswith("{")
+        else _some(old.encode(), rng)
+    )
     return new.decode("utf-8", "replace")

@@ -1,9 +1,10 @@
-"""Let the n-th system call of `proxlin.files` fail, stop half-way, or be the last one of its process, for all n.
+"""Let the n-th system call of `proxlin.files` fail, stop half-way, or be the last one of its
+process, for all n.
 
     python faults.py SCENARIO WORK [FAULT ...]      prints what came of it, as JSON
 
-Each try is a forked process, so that `kill -9` is what it says. It writes into a copy of an old folder, which
-afterwards has to be the old one or the new one:
+Each try is a forked process, so that `kill -9` is what it says. It writes into a copy of an old
+folder, which afterwards has to be the old one or the new one:
 
     an error      everything as it was, no temporary left (or everything new, if only the cleaning up failed)
     a kill        every file whole; where it came between two renames, the folder is the new one after `files.finish`
@@ -25,10 +26,32 @@ from proxlin.cli.fit import FILES
 from proxlin.errors import UserError
 from proxlin.files import writing as files
 
-CALLS = ("open", "close", "dup", "fsync", "rename", "replace", "link", "mkdir", "makedirs", "rmdir", "unlink", "fchmod")
+CALLS = (
+    "open",
+    "close",
+    "dup",
+    "fsync",
+    "rename",
+    "replace",
+    "link",
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "unlink",
+    "fchmod",
+)
 CLEANING = ("rmdir", "unlink")
-FAULTS = ("error", "full", "full from here", "half", "kill before", "kill after", "kill half-way")
-WRITES = ("full", "full from here", "half", "kill half-way")  # these happen to writes alone
+FAULTS = (
+    "error",
+    "full",
+    "full from here",
+    "half",
+    "kill before",
+    "kill after",
+    "kill half-way",
+)
+# these happen to writes alone
+WRITES = ("full", "full from here", "half", "kill half-way")
 DONE, FAILED, NOT_REACHED = 10, 20, 30
 
 State = dict[str, bytes]
@@ -40,11 +63,15 @@ class Fault:
     def __init__(self, n: int, kind: str):
         self.n, self.kind, self.count, self.reached, self.call = n, kind, 0, False, ""
 
-    def __call__(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def __call__(
+        self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Any:
         if self.kind in WRITES and name != "write":
             return function(*arguments, **options)
         self.count += 1
-        if self.count != self.n and not (self.kind == "full from here" and self.count > self.n):
+        if self.count != self.n and not (
+            self.kind == "full from here" and self.count > self.n
+        ):
             return function(*arguments, **options)
         self.reached, self.call = True, name
         if self.kind == "error":
@@ -69,7 +96,9 @@ class Fault:
                 function = getattr(os, name)
                 if name not in CALLS:
                     return function
-                return lambda *arguments, **options: fault(name, function, *arguments, **options)
+                return lambda *arguments, **options: fault(
+                    name, function, *arguments, **options
+                )
 
         class Raw(io.FileIO):
             def write(self, data: Any) -> Any:
@@ -81,8 +110,16 @@ class Fault:
 
 def state(folder: Path) -> State:
     """The files that a reader would see: hidden temporaries are none."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != files.PLAN)
-    return {str(each.relative_to(folder)): each.read_bytes() for each in found if ".part" not in str(each)}
+    found = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != files.PLAN
+    )
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in found
+        if ".part" not in str(each)
+    }
 
 
 def names(folder: Path) -> set[str]:
@@ -114,8 +151,12 @@ def attempt(act: Callable[[Path], None], folder: Path, fault: Fault) -> tuple[in
         return os.waitstatus_to_exitcode(status), pipe.read().decode()
 
 
-def every_call(act: Callable[[Path], None], old: Path, work: Path, kinds: tuple[str, ...]) -> Counter:
-    """Try every fault at every call; raises AssertionError where the folder is neither the old one nor the new one."""
+def every_call(
+    act: Callable[[Path], None], old: Path, work: Path, kinds: tuple[str, ...]
+) -> Counter:
+    """Try every fault at every call; raises AssertionError where the folder is neither the old one
+    nor the new one.
+    """
     new = work / "new"
     shutil.copytree(old, new, symlinks=True)
     act(new)
@@ -136,20 +177,32 @@ def every_call(act: Callable[[Path], None], old: Path, work: Path, kinds: tuple[
             left = call not in CLEANING and names(folder) != names(old)
             came = judged(what, code, state(folder), before, after, left)
             if came == "killed, between":
-                for place in (folder, *(each for each in folder.rglob("*") if each.is_dir())):
+                for place in (
+                    folder,
+                    *(each for each in folder.rglob("*") if each.is_dir()),
+                ):
                     files.finish(place)
-                assert state(folder) == after, f"{what}: the folder is mixed, and stays so"
+                assert state(folder) == after, (
+                    f"{what}: the folder is mixed, and stays so"
+                )
                 came = "killed, finished"
             found[came] += 1
             shutil.rmtree(folder)
     return found
 
 
-def judged(what: str, code: int, now: State, before: State, after: State, left: bool) -> str:
+def judged(
+    what: str, code: int, now: State, before: State, after: State, left: bool
+) -> str:
     """Say what the folder is after a fault, or that it is what it must not be."""
     if code == -signal.SIGKILL:
-        known = all(content in (before.get(name), after.get(name)) for name, content in now.items())
-        assert known and now.keys() >= before.keys(), f"{what}: a file is damaged or gone"
+        known = all(
+            content in (before.get(name), after.get(name))
+            for name, content in now.items()
+        )
+        assert known and now.keys() >= before.keys(), (
+            f"{what}: a file is damaged or gone"
+        )
         if now not in (before, after):
             return "killed, between"
         return "killed, old" if now == before else "killed, new"
@@ -167,7 +220,12 @@ def _folder(contents: Mapping[str, bytes]) -> Callable[[Path], None]:
 
 
 OLD = {"a.csv": b"old a", "figures/b.svg": b"old b", "model.npz": b"old model"}
-NEW = {"a.csv": b"new a" * 5000, "figures/b.svg": b"new b", "figures/c.png": b"new c", "model.npz": b"new model"}
+NEW = {
+    "a.csv": b"new a" * 5000,
+    "figures/b.svg": b"new b",
+    "figures/c.png": b"new c",
+    "model.npz": b"new model",
+}
 
 
 def in_pieces(file: Any) -> None:
@@ -205,7 +263,9 @@ def scenario_save(old: Path) -> Callable[[Path], None]:
     import proxlin as px
 
     problem = px.MeanOfLosses(lambda w, x: x - w, px.L2(), jnp.ones((4, 2)))
-    before, after = (px.minimize(problem, jnp.zeros(2), px.sgd(0.1), steps=count) for count in (2, 4))
+    before, after = (
+        px.minimize(problem, jnp.zeros(2), px.sgd(0.1), steps=count) for count in (2, 4)
+    )
     before.save(old / "solution.npz")
     after.save(old.parent / "warm.npz")
     return lambda folder: after.save(folder / "solution.npz")
@@ -220,7 +280,11 @@ def _fitted(work: Path) -> dict[str, bytes]:
 
     table = work / "table.csv"
     table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
-    found = fit(read_frame(table), Asked(("y",), hidden=0, solver="sgd"), lambda what, share: None)
+    found = fit(
+        read_frame(table),
+        Asked(("y",), hidden=0, solver="sgd"),
+        lambda what, share: None,
+    )
     written: list[dict[str, bytes]] = []
     page.write_folder = lambda folder, contents: written.append(contents)
     page.write(work / "out", "table.csv", found)

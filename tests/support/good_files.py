@@ -42,7 +42,9 @@ from proxlin.tables.training import network_of
 
 @dataclass(frozen=True)
 class Reader:
-    """Good files by name, how one is read in a folder of its own, its errors, and what takes the file apart."""
+    """Good files by name, how one is read in a folder of its own, its errors, and what takes the
+    file apart.
+    """
 
     seeds: Callable[[], dict[str, bytes]]
     read: Callable[[Path], object]
@@ -57,21 +59,29 @@ def outcome(reader: Reader, path: Path) -> str:
             reader.read(path)
     except reader.errors as error:
         sentence = str(error)
-        assert sentence.endswith((".", "?")) and len(sentence.splitlines()) == 1, sentence
+        assert sentence.endswith((".", "?")) and len(sentence.splitlines()) == 1, (
+            sentence
+        )
         return "refused"
     return "read"
 
 
-# --------------------------------------------------------------------------------------------------------------- texts
+# -------------------------------------------------------------------------------------------- texts
 
 SVM = b"".join(
-    b"%d %s\n" % (1 + i % 2, b" ".join(b"%d:%r" % (j, (i * j) % 7 / 4) for j in range(1, 6))) for i in range(9)
+    b"%d %s\n"
+    % (1 + i % 2, b" ".join(b"%d:%r" % (j, (i * j) % 7 / 4) for j in range(1, 6)))
+    for i in range(9)
 )
 COLOURS = ("red", "green", "blue", "")
-ROWS = [(f"{0.25 * i - 1:g}", COLOURS[i % 4], f"{3 * i % 11}", f"{i * i - 4.5}") for i in range(24)]
+ROWS = [
+    (f"{0.25 * i - 1:g}", COLOURS[i % 4], f"{3 * i % 11}", f"{i * i - 4.5}")
+    for i in range(24)
+]
 NAMES = ("a", "colour", "b", "y")
 ARFF = (
-    "@relation r\n@attribute a real\n@attribute 'colour' {red, green, blue}\n@attribute b integer\n@attribute y real\n"
+    "@relation r\n@attribute a real\n@attribute 'colour' {red, green, blue}\n"
+    "@attribute b integer\n@attribute y real\n"
 )
 
 
@@ -91,7 +101,10 @@ def _arff() -> bytes:
 
 def _parquet() -> dict[str, bytes]:
     columns = dict(zip(NAMES, zip(*ROWS, strict=True), strict=True))
-    typed = {name: list(x) if name == "colour" else [float(cell) for cell in x] for name, x in columns.items()}
+    typed = {
+        name: list(x) if name == "colour" else [float(cell) for cell in x]
+        for name, x in columns.items()
+    }
     found = {}
     for compression in ("none", "snappy", "zstd"):
         buffer = io.BytesIO()
@@ -108,19 +121,28 @@ def _use_frame(path: Path) -> None:
     encoder = encoder_of(frame, frame.names[-1:])
     X, _ = encoder.encode(frame)
     units = units_of(X, y[there])
-    assert np.isfinite(units.targets(y[there])).all() and np.isfinite(units.features(X)).all()
+    assert (
+        np.isfinite(units.targets(y[there])).all()
+        and np.isfinite(units.features(X)).all()
+    )
 
 
 def _use_table(path: Path) -> None:
     """What `proxlin advise` does with a table before it computes."""
     table = tables.read_table(path)
     x, y = table.split(table.frame.names[-1:])
-    assert np.isfinite(tables.standardized(x)).all() and np.isfinite(tables.rescaled(y)).all()
+    assert (
+        np.isfinite(tables.standardized(x)).all()
+        and np.isfinite(tables.rescaled(y)).all()
+    )
 
 
 def _use_libsvm(path: Path) -> None:
     table = libsvm.read(path)
-    assert set(np.unique(table.labels)) <= {-1.0, 1.0} and np.isfinite(table.normalized().values).all()
+    assert (
+        set(np.unique(table.labels)) <= {-1.0, 1.0}
+        and np.isfinite(table.normalized().values).all()
+    )
     classification.labelled("read", table, "here")
 
 
@@ -140,7 +162,7 @@ def _configs() -> dict[str, bytes]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------ archives
+# ----------------------------------------------------------------------------------------- archives
 
 
 def _npz(**arrays: np.ndarray) -> bytes:
@@ -153,7 +175,12 @@ def _words() -> bytes:
     words = sequences.synthetic_words(12)
     inside = np.arange(words.labels.shape[1])[None] < words.lengths[:, None]
     pixels = np.packbits(words.pixels[inside], axis=1)
-    return _npz(pixels=pixels, labels=words.labels[inside], word_lengths=words.lengths, folds=words.folds)
+    return _npz(
+        pixels=pixels,
+        labels=words.labels[inside],
+        word_lengths=words.lengths,
+        folds=words.folds,
+    )
 
 
 def _use_words(path: Path) -> None:
@@ -165,7 +192,11 @@ def _use_words(path: Path) -> None:
 @functools.cache
 def _maps() -> dict[str, bytes]:
     made = maps.terrain_maps(3, 2, 3, 4)
-    arrays = {"maps": made.pixels, "vertex_weights": -made.rewards, "shortest_paths": made.paths.reshape(3, 2, 3)}
+    arrays = {
+        "maps": made.pixels,
+        "vertex_weights": -made.rewards,
+        "shortest_paths": made.paths.reshape(3, 2, 3),
+    }
     found = {}
     for part, array in arrays.items():
         buffer = io.BytesIO()
@@ -202,13 +233,28 @@ def _use_tiles(path: Path) -> None:
 
 def _cache() -> bytes:
     table = libsvm.Table(*_small(), width=5)
-    arrays = {"labels": table.labels, "starts": table.starts, "columns": table.columns, "values": table.values}
-    return _npz(format=np.int64(cache.FORMAT), width=np.array(5), sha256=np.array("0" * 64), **arrays)
+    arrays = {
+        "labels": table.labels,
+        "starts": table.starts,
+        "columns": table.columns,
+        "values": table.values,
+    }
+    return _npz(
+        format=np.int64(cache.FORMAT),
+        width=np.array(5),
+        sha256=np.array("0" * 64),
+        **arrays,
+    )
 
 
 def _small() -> tuple[np.ndarray, ...]:
     starts = np.array([0, 2, 3], np.int64)
-    return np.array([-1.0, 1.0]), starts, np.array([0, 3, 4], np.int32), np.array([1.0, -2.0, 0.5])
+    return (
+        np.array([-1.0, 1.0]),
+        starts,
+        np.array([0, 3, 4], np.int32),
+        np.array([1.0, -2.0, 0.5]),
+    )
 
 
 def _use_cache(path: Path) -> None:
@@ -225,15 +271,25 @@ def _use_cache(path: Path) -> None:
 def model_files() -> dict[str, bytes]:
     """A network with categories and missing cells, and a linear model, each of two fits."""
     found = {}
-    with_colours = b"a,colour,y\n" + b"".join(f"{a},{c},{y}\n".encode() for a, c, _, y in ROWS)
+    with_colours = b"a,colour,y\n" + b"".join(
+        f"{a},{c},{y}\n".encode() for a, c, _, y in ROWS
+    )
     for name, hidden in (("network.npz", 3), ("linear.npz", 0)):
         frame = _frame_of(with_colours)
         y, _ = targets_of(frame, ["y"])
         encoder = encoder_of(frame, ["y"])
         X, _ = encoder.encode(frame)
         network = network_of(encoder.width, hidden, 1)
-        w = jax.vmap(lambda key, network=network: network.init(key, jnp.float32))(jax.random.split(jax.random.key(0)))
-        model = Model(Asked(("y",), "l1", hidden), encoder, units_of(X, y), w, {"rows": 24, "settings": {"ridge": 0.1}})
+        w = jax.vmap(lambda key, network=network: network.init(key, jnp.float32))(
+            jax.random.split(jax.random.key(0))
+        )
+        model = Model(
+            Asked(("y",), "l1", hidden),
+            encoder,
+            units_of(X, y),
+            w,
+            {"rows": 24, "settings": {"ridge": 0.1}},
+        )
         found[name] = model.packed()
     return found
 
@@ -247,8 +303,13 @@ def _frame_of(content: bytes) -> Any:
 
 def _use_model(path: Path) -> None:
     model = load_model(path)
-    cells = {f.name: ["0.5", "", "1"] if f.levels is None else ["red", "", "pink"] for f in model.encoder.features}
-    if len(cells) == len(model.encoder.features) and all(not set(name) & set('\n\r,"') for name in cells):
+    cells = {
+        f.name: ["0.5", "", "1"] if f.levels is None else ["red", "", "pink"]
+        for f in model.encoder.features
+    }
+    if len(cells) == len(model.encoder.features) and all(
+        not set(name) & set('\n\r,"') for name in cells
+    ):
         X, _ = model.encoder.encode(_columns(cells))
         assert X.shape == (3, model.encoder.width)
 
@@ -256,15 +317,23 @@ def _use_model(path: Path) -> None:
 def _columns(cells: dict[str, list[str]]) -> Any:
     from proxlin.data.frames import Frame, column_of
 
-    arrays = {name: pa.array([cell or None for cell in column], pa.string()) for name, column in cells.items()}
-    return Frame("new", tuple(column_of("new", name, column) for name, column in arrays.items()))
+    arrays = {
+        name: pa.array([cell or None for cell in column], pa.string())
+        for name, column in cells.items()
+    }
+    return Frame(
+        "new", tuple(column_of("new", name, column) for name, column in arrays.items())
+    )
 
 
 @functools.cache
 def _problem() -> Any:
     x, y = np.linspace(-1, 1, 12).reshape(6, 2), np.ones((6, 1))
     inner = px.residual(lambda w, x: x @ w["W"] + w["b"][0])
-    return px.MeanOfLosses(inner, px.L1(), (x, y)), {"W": jnp.zeros((2, 1)), "b": (jnp.zeros(1), None)}
+    return px.MeanOfLosses(inner, px.L1(), (x, y)), {
+        "W": jnp.zeros((2, 1)),
+        "b": (jnp.zeros(1), None),
+    }
 
 
 @functools.cache
@@ -282,12 +351,14 @@ def _use_solution(path: Path) -> None:
     solution.save(path.with_name("again.npz"))
     problem, w = _problem()
     like = lambda tree: [(np.shape(x), x.dtype) for x in jax.tree.leaves(tree)]
-    same = jax.tree.structure(solution.w) == jax.tree.structure(w) and like(solution.w) == like(w)
+    same = jax.tree.structure(solution.w) == jax.tree.structure(w) and like(
+        solution.w
+    ) == like(w)
     if same and solution.history["step"][-1] == 4:
         px.minimize(problem, w, px.sgd(0.1), steps=4, resume=solution)
 
 
-# --------------------------------------------------------------------------------------------------------------- store
+# -------------------------------------------------------------------------------------------- store
 
 DRAWING = b'<svg width="1" height="1" viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><g id="panel-0"/></svg>'
 SVG = base64.b64encode(DRAWING).decode()
@@ -317,9 +388,23 @@ RECORD = {
 def _stores() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         with open_store(Path(folder)) as store:
-            store.begin("toy", {"profile": "quick", "seed": 0, "config": {}, "version": "0"})
-            store.add_case("k1", "toy", {"task": "t", "settings": {"i": 1}}, {"loss": 0.5}, {"seconds": 1.0})
-            store.add_case("k2", "toy", {"task": "t", "settings": {"i": 2}}, {"loss": None}, {"seconds": 2.0})
+            store.begin(
+                "toy", {"profile": "quick", "seed": 0, "config": {}, "version": "0"}
+            )
+            store.add_case(
+                "k1",
+                "toy",
+                {"task": "t", "settings": {"i": 1}},
+                {"loss": 0.5},
+                {"seconds": 1.0},
+            )
+            store.add_case(
+                "k2",
+                "toy",
+                {"task": "t", "settings": {"i": 2}},
+                {"loss": None},
+                {"seconds": 2.0},
+            )
             store.finish("toy", RECORD)
         return {FILE: (Path(folder) / FILE).read_bytes()}
 
@@ -329,20 +414,34 @@ def _use_store(path: Path) -> None:
     with open_store(path.parent, create=False) as store:
         report.write(path.parent, store.finished(), store.cases())
         store.case("k1")
-        store.begin("toy", {"profile": "quick", "seed": 0, "config": {}, "version": "0"})
+        store.begin(
+            "toy", {"profile": "quick", "seed": 0, "config": {}, "version": "0"}
+        )
 
 
 READERS: dict[str, Reader] = {
     "libsvm, text": Reader(lambda: {"a.svm": SVM}, _use_libsvm),
-    "libsvm, gzip": Reader(lambda: {"a.gz": gzip.compress(SVM)}, _use_libsvm, codec=damage.inside_gzip),
-    "libsvm, bz2": Reader(lambda: {"a.bz2": bz2.compress(SVM)}, _use_libsvm, codec=damage.inside_bz2),
-    "libsvm, xz": Reader(lambda: {"a.xz": lzma.compress(SVM)}, _use_libsvm, codec=damage.inside_xz),
-    "table, CSV": Reader(lambda: {"a.csv": _text(), "b.csv": _text(";"), "c.csv": _text("|")}, _use_frame),
+    "libsvm, gzip": Reader(
+        lambda: {"a.gz": gzip.compress(SVM)}, _use_libsvm, codec=damage.inside_gzip
+    ),
+    "libsvm, bz2": Reader(
+        lambda: {"a.bz2": bz2.compress(SVM)}, _use_libsvm, codec=damage.inside_bz2
+    ),
+    "libsvm, xz": Reader(
+        lambda: {"a.xz": lzma.compress(SVM)}, _use_libsvm, codec=damage.inside_xz
+    ),
+    "table, CSV": Reader(
+        lambda: {"a.csv": _text(), "b.csv": _text(";"), "c.csv": _text("|")}, _use_frame
+    ),
     "table, TSV": Reader(lambda: {"a.tsv": _text("\t")}, _use_frame),
     "table, ARFF": Reader(lambda: {"a.arff": _arff()}, _use_frame),
-    "table of numbers": Reader(lambda: {"a.csv": _numbers(","), "b.tsv": _numbers("\t")}, _use_table),
+    "table of numbers": Reader(
+        lambda: {"a.csv": _numbers(","), "b.tsv": _numbers("\t")}, _use_table
+    ),
     "table, Parquet": Reader(_parquet, _use_frame),
-    "words": Reader(lambda: {"words.npz": _words()}, _use_words, codec=damage.inside_zip),
+    "words": Reader(
+        lambda: {"words.npz": _words()}, _use_words, codec=damage.inside_zip
+    ),
     "maps": Reader(_maps, _use_maps),
     "tiles": Reader(_tiles, _use_tiles),
     "cache": Reader(lambda: {"entry.npz": _cache()}, _use_cache, (), damage.inside_zip),

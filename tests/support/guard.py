@@ -1,4 +1,6 @@
-"""A limit on the time and the memory of one piece of work, for input that may make it endless or huge."""
+"""A limit on the time and the memory of one piece of work, for input that may make it endless or
+huge.
+"""
 
 import faulthandler
 import resource
@@ -17,7 +19,9 @@ class Endless(Exception):
 
 @contextmanager
 def limited(seconds: float = SECONDS) -> Iterator[None]:
-    """Endless after so many seconds; compiled code that never comes back ends the process, with a traceback."""
+    """Endless after so many seconds; compiled code that never comes back ends the process, with a
+    traceback.
+    """
 
     def stop(*_: object) -> None:
         raise Endless(f"over {seconds:g} s")
@@ -35,7 +39,9 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
 
 @contextmanager
 def little_memory(room: int = ROOM) -> Iterator[None]:
-    """MemoryError for what takes more than `room` bytes of new addresses, by the kernel's own limit."""
+    """MemoryError for what takes more than `room` bytes of new addresses, by the kernel's own
+    limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_addresses() + room, hard))
     try:
@@ -59,4 +65,6 @@ def forget_peak() -> int:
 def peak() -> int:
     """The most memory that the process has had since then, in MiB."""
     with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) >> 10 for line in file if line.startswith("VmHWM"))
+        return next(
+            int(line.split()[1]) >> 10 for line in file if line.startswith("VmHWM")
+        )

@@ -1,13 +1,15 @@
 """`make quick`: lint, types and the tests of the rooms that changed, in about a minute.
 
-What changed is the difference to the branch `main`, or to the last commit where there is no other branch, and every
-file that git does not know yet. `make test` is what a change must pass in the end.
+What changed is the difference to the branch `main`, or to the last commit where there is no other
+branch, and every file that git does not know yet. `make test` is what a change must pass in the
+end.
 
     src/proxlin/outers/norms.py    ->  tests/outers, and the examples in the docstrings of the file
     tests/run/test_compiled.py     ->  that file
     docs/fit.md                    ->  its Python blocks, and the tests of the site
 
-This file is also a plugin of pytest: tests that would begin when the time is up are skipped, and a last line says so.
+This file is also a plugin of pytest: tests that would begin when the time is up are skipped, and a
+last line says so.
 """
 
 import os
@@ -21,8 +23,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 40.0  # after which no test begins; the rest of the minute is for starting and for the last tests
-AT_LEAST = 15.0  # seconds for the tests, however long a busy machine took to collect them
+# after which no test begins; the rest of the minute is for starting and for the last tests
+SECONDS = 40.0
+# seconds for the tests, however long a busy machine took to collect them
+AT_LEAST = 15.0
 RUFF = (("check", "--quiet"), ("format", "--check", "--quiet"))
 STARTED = "PROXLIN_QUICK_STARTED"
 ALWAYS = ("tests/package/test_layering.py",)  # it takes a second
@@ -64,14 +68,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def git(*arguments: str) -> list[str]:
     """Return the lines that git prints, none where it fails."""
-    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return run.stdout.splitlines() if run.returncode == 0 else []
 
 
 def changed() -> list[Path]:
     """Return the files that differ from `main`, as far as they still exist, relative to the root."""
-    base = git("merge-base", "HEAD", "main") or git("merge-base", "HEAD", "origin/main") or ["HEAD"]
-    names = git("diff", "--name-only", base[0]) + git("ls-files", "--others", "--exclude-standard")
+    base = (
+        git("merge-base", "HEAD", "main")
+        or git("merge-base", "HEAD", "origin/main")
+        or ["HEAD"]
+    )
+    names = git("diff", "--name-only", base[0]) + git(
+        "ls-files", "--others", "--exclude-standard"
+    )
     return [Path(name) for name in dict.fromkeys(names) if (ROOT / name).is_file()]
 
 
@@ -93,25 +105,42 @@ def tests_of(path: Path) -> Iterable[str]:
 
 def chosen(files: list[Path]) -> list[str]:
     """Return the arguments of pytest: what the files ask for, as far as it exists, each once."""
-    names = dict.fromkeys([*(name for path in files for name in tests_of(path)), *ALWAYS])
+    names = dict.fromkeys(
+        [*(name for path in files for name in tests_of(path)), *ALWAYS]
+    )
     return [name for name in names if (ROOT / name.split("::")[0]).exists()]
 
 
 def main() -> int:
     files = changed()
-    source = [str(path) for path in files if path.parts[:1] == ("src",) and path.suffix == ".py"]
+    source = [
+        str(path)
+        for path in files
+        if path.parts[:1] == ("src",) and path.suffix == ".py"
+    ]
     tests = chosen(files)
     print(f"{len(files)} files changed; the tests: {' '.join(tests)}", flush=True)
     python = [sys.executable, "-m"]
     environment = {**os.environ, STARTED: str(time.time())}
-    codes = [subprocess.run([*python, "ruff", *what, "."], cwd=ROOT, check=False).returncode for what in RUFF]
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")])
+    codes = [
+        subprocess.run([*python, "ruff", *what, "."], cwd=ROOT, check=False).returncode
+        for what in RUFF
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")]
+    )
     # The types are checked while the tests run: a minute has room for both only side by side.
     types = (
-        subprocess.Popen([*python, "pyright", "--pythonpath", sys.executable, *source], cwd=ROOT) if source else None
+        subprocess.Popen(
+            [*python, "pyright", "--pythonpath", sys.executable, *source], cwd=ROOT
+        )
+        if source
+        else None
     )
     options = ["-q", "-p", "quick", "-m", "not slow and not reference"]
-    code = subprocess.run([*python, "pytest", *options, *tests], cwd=ROOT, env=environment, check=False).returncode
+    code = subprocess.run(
+        [*python, "pytest", *options, *tests], cwd=ROOT, env=environment, check=False
+    ).returncode
     codes.append(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)
     if types is not None:
         codes.append(types.wait())

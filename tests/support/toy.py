@@ -3,7 +3,13 @@
 from matplotlib.figure import Figure
 
 from proxlin.data.origin import generated
-from proxlin.experiments.engine.base import Context, Experiment, Result, Verdict, register
+from proxlin.experiments.engine.base import (
+    Context,
+    Experiment,
+    Result,
+    Verdict,
+    register,
+)
 from proxlin.plots.drawing import Drawing, Point
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
@@ -12,10 +18,14 @@ EVIL = "<script>alert('x')</script> & \"quotes\""
 def run(context: Context) -> Result:
     context.say("at work")
     steps = range(3 if context.profile == "quick" else 5)
-    rows = [{"step": t, "value": context.seed + 1 / (t + 1), "who": EVIL} for t in steps]
+    rows = [
+        {"step": t, "value": context.seed + 1 / (t + 1), "who": EVIL} for t in steps
+    ]
     figure = Figure()
     figure.subplots().plot([row["value"] for row in rows])
-    points = [Point(0, row["step"], row["value"], f"{EVIL} {row['step']}") for row in rows]
+    points = [
+        Point(0, row["step"], row["value"], f"{EVIL} {row['step']}") for row in rows
+    ]
     return Result(
         tables={"curve": rows},
         figures={"curve": Drawing(figure, points)},
@@ -27,4 +37,6 @@ def run(context: Context) -> Result:
 
 CONFIGS = {"quick": {"steps": 3}, "paper": {"steps": 5}}
 DATA = generated("toys", f"made up: {EVIL}")
-register(Experiment("aardvark", "A toy", ("C1",), run, CONFIGS, data=lambda config: (DATA,)))
+register(
+    Experiment("aardvark", "A toy", ("C1",), run, CONFIGS, data=lambda config: (DATA,))
+)

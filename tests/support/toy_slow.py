@@ -1,4 +1,6 @@
-"""An experiment that does not end by itself, and one that fails, for tests: PROXLIN_EXPERIMENTS=toy_slow."""
+"""An experiment that does not end by itself, and one that fails, for tests:
+PROXLIN_EXPERIMENTS=toy_slow.
+"""
 
 import time
 

@@ -1,4 +1,6 @@
-"""Processes that write files: one whose system calls fail, and two that write the same files at once."""
+"""Processes that write files: one whose system calls fail, and two that write the same files at
+once.
+"""
 
 import json
 import subprocess
@@ -20,13 +22,25 @@ print(count)
 
 
 def python(code: str, *arguments: object, **options: object) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], **options
+    )
 
 
 def faults(scenario: str, work: Path, *kinds: str) -> dict[str, int]:
     """Run faults.py in a process without JAX and its threads, as it forks."""
-    command = [sys.executable, "-W", "ignore", str(SUPPORT / "faults.py"), scenario, str(work), *kinds]
-    found = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(SUPPORT / "faults.py"),
+        scenario,
+        str(work),
+        *kinds,
+    ]
+    found = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, check=False
+    )
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout.splitlines()[-1])
 
@@ -34,7 +48,10 @@ def faults(scenario: str, work: Path, *kinds: str) -> dict[str, int]:
 def compete(folder: Path, seconds: float) -> dict[str, int]:
     """Let two processes write the same files and read them meanwhile: how often each."""
     pipe = subprocess.PIPE
-    writers = [python(WRITER, folder, seconds, mine, stdout=pipe, stderr=pipe, text=True) for mine in "xy"]
+    writers = [
+        python(WRITER, folder, seconds, mine, stdout=pipe, stderr=pipe, text=True)
+        for mine in "xy"
+    ]
     reads = 0
     while any(writer.poll() is None for writer in writers):
         for path in (folder / "file", folder / "out/a", folder / "out/deep/b"):
@@ -44,5 +61,15 @@ def compete(folder: Path, seconds: float) -> dict[str, int]:
                 reads += 1
     written = [writer.communicate() for writer in writers]
     assert all(err == "" for _, err in written), written
-    assert len({path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}) == 1  # of one writer
+    # of one writer
+    assert (
+        len(
+            {
+                path.read_bytes()
+                for path in (folder / "out").rglob("*")
+                if path.is_file()
+            }
+        )
+        == 1
+    )
     return {"writes": sum(int(out) for out, _ in written), "reads": reads}

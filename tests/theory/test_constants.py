@@ -1,4 +1,6 @@
-"""The constants of Proposition 1: exact where they are known, measured where they are not, dense and matrix-free."""
+"""The constants of Proposition 1: exact where they are known, measured where they are not, dense
+and matrix-free.
+"""
 
 import jax
 import jax.flatten_util
@@ -19,7 +21,9 @@ def network():
     rng = np.random.default_rng(0)
     predict = MLP((3, 16, K))
     data = rng.normal(size=(N, 3)), rng.normal(size=(N, K))
-    return px.MeanOfLosses(px.residual(predict), px.L2(), data), predict.init(jax.random.key(0))
+    return px.MeanOfLosses(px.residual(predict), px.L2(), data), predict.init(
+        jax.random.key(0)
+    )
 
 
 def jacobian(problem, w):
@@ -35,15 +39,23 @@ def test_the_known_constants_hold_and_are_reached(make, angle):
     rows = known.B.reshape(N * K, -1)
     size = np.linalg.norm(rows[0])
     at = lambda angle: jnp.asarray(angle * rows.sum(axis=0) / size**2)  # B w = angle
-    assert theory.least_singular(problem, at(angle)) == pytest.approx(known.least_singular, rel=1e-12)
+    assert theory.least_singular(problem, at(angle)) == pytest.approx(
+        known.least_singular, rel=1e-12
+    )
     w, d = at(np.pi / 2), jnp.asarray(1e-3 * rows[0])
-    assert theory.segment_smoothness(problem, w, w + d) == pytest.approx(known.smoothness, rel=1e-6)
+    assert theory.segment_smoothness(problem, w, w + d) == pytest.approx(
+        known.smoothness, rel=1e-6
+    )
     for _ in range(20):
         w, after = (jnp.asarray(rng.normal(size=rows.shape[1])) for _ in range(2))
         assert theory.least_singular(problem, w) >= known.least_singular * (1 - 1e-12)
-        assert theory.segment_smoothness(problem, w, after) <= known.smoothness * (1 + 1e-12)
+        assert theory.segment_smoothness(problem, w, after) <= known.smoothness * (
+            1 + 1e-12
+        )
         J = jacobian(problem, w) - jacobian(problem, after)
-        assert np.linalg.norm(J, 2) <= known.smoothness * np.linalg.norm(np.asarray(w - after)) * (1 + 1e-12)
+        assert np.linalg.norm(J, 2) <= known.smoothness * np.linalg.norm(
+            np.asarray(w - after)
+        ) * (1 + 1e-12)
 
 
 def test_least_singular_dense_and_matrix_free(network):
@@ -53,7 +65,8 @@ def test_least_singular_dense_and_matrix_free(network):
     ritz = theory.least_singular_matrix_free(problem, w)
     assert ritz.value == pytest.approx(truth, rel=1e-8) and ritz.steps <= N * K
     early = theory.least_singular_matrix_free(problem, w, steps=3)
-    assert early.steps == 3 and early.value >= truth * (1 - 1e-12)  # a Ritz value comes from above
+    # a Ritz value comes from above
+    assert early.steps == 3 and early.value >= truth * (1 - 1e-12)
     squares = np.linalg.svd(jacobian(problem, w), compute_uv=False) ** 2
     assert np.abs(squares - early.value**2).min() <= early.residual * (1 + 1e-9)
 
@@ -68,13 +81,19 @@ def test_least_singular_of_an_ill_conditioned_map():
     problem = px.MeanOfLosses(lambda w, a: a @ w, px.L2(), A.reshape(4, 3, 30))
     w = jnp.zeros(30)
     assert theory.least_singular(problem, w) == pytest.approx(1e-6, rel=1e-6)
-    assert theory.least_singular_matrix_free(problem, w).value == pytest.approx(1e-6, rel=1e-6)
+    assert theory.least_singular_matrix_free(problem, w).value == pytest.approx(
+        1e-6, rel=1e-6
+    )
 
 
 def test_more_outputs_than_parameters_have_none():
-    problem = px.MeanOfLosses(lambda w, a: a @ w, px.L2(), np.random.default_rng(3).normal(size=(4, 3, 5)))
+    problem = px.MeanOfLosses(
+        lambda w, a: a @ w, px.L2(), np.random.default_rng(3).normal(size=(4, 3, 5))
+    )
     assert theory.least_singular(problem, jnp.zeros(5)) == 0
-    assert theory.least_singular_matrix_free(problem, jnp.zeros(5)).value == pytest.approx(0, abs=1e-12)
+    assert theory.least_singular_matrix_free(
+        problem, jnp.zeros(5)
+    ).value == pytest.approx(0, abs=1e-12)
 
 
 def test_the_remainder_of_a_step_is_within_the_smoothness_of_its_segment(network):
@@ -85,8 +104,13 @@ def test_the_remainder_of_a_step_is_within_the_smoothness_of_its_segment(network
     for length in (0.1, 1.0, 5.0):
         d = jnp.asarray(rng.normal(size=flat.shape) * length / np.sqrt(flat.size))
         L = theory.segment_smoothness(problem, w, unravel(flat + d))
-        remainder = problem.stack(unravel(flat + d)) - problem.stack(w) - problem.push(w, unravel(d))
-        assert float(jnp.linalg.norm(remainder)) <= 1.01 * L * float(d @ d) / 2  # 1 %: L is taken at 17 points
+        remainder = (
+            problem.stack(unravel(flat + d))
+            - problem.stack(w)
+            - problem.push(w, unravel(d))
+        )
+        # 1 %: L is taken at 17 points
+        assert float(jnp.linalg.norm(remainder)) <= 1.01 * L * float(d @ d) / 2
     assert theory.segment_smoothness(problem, w, w) == 0
 
 

@@ -1,4 +1,6 @@
-"""A solver of proxlin as one of benchopt: an epoch, then the callback, which measures off the clock."""
+"""A solver of proxlin as one of benchopt: an epoch, then the callback, which measures off the
+clock.
+"""
 
 import equinox as eqx
 import jax
@@ -34,7 +36,9 @@ class EpochSolver(BaseSolver):
         key, epoch = jax.random.key(self.get_seed(use_repetition=True) % 2**31), 0
         self.w, state = self.start, _init(self.solver, self.problem, self.start)
         while callback():
-            state = jax.block_until_ready(_epoch(self.solver, self.problem, state, key, jnp.int32(epoch)))
+            state = jax.block_until_ready(
+                _epoch(self.solver, self.problem, state, key, jnp.int32(epoch))
+            )
             self.w, epoch = self.solver.iterate(state), epoch + 1
 
     def get_result(self):
@@ -49,4 +53,6 @@ def _init(solver, problem, w):
 @eqx.filter_jit
 def _epoch(solver, problem, state, key, epoch):
     steps = solver.epoch(problem)
-    return advance(problem, solver, state, key, epoch * steps, Limits((epoch + 1) * steps))[0]
+    return advance(
+        problem, solver, state, key, epoch * steps, Limits((epoch + 1) * steps)
+    )[0]

@@ -1,6 +1,8 @@
-"""Figure 5: min_w f((1/n) sum_i (l_1(m_i), ..., l_4(m_i))), m_i = y_i <x_i, w>, f the Huber function.
+"""Figure 5: min_w f((1/n) sum_i (l_1(m_i), ..., l_4(m_i))), m_i = y_i <x_i, w>, f the Huber
+function.
 
-The rows are those of a LIBSVM file where `PROXLIN_DATA` or the cache has it, else synthetic ones of its shape.
+The rows are those of a LIBSVM file where `PROXLIN_DATA` or the cache has it, else synthetic ones of
+its shape.
 """
 
 import jax.numpy as jnp

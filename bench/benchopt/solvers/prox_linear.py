@@ -1,4 +1,6 @@
-"""argmin_x f(phi(w) + J (x - w)) + kappa/2 |x - w|^2, exactly, with an adaptive kappa or a fixed one."""
+"""argmin_x f(phi(w) + J (x - w)) + kappa/2 |x - w|^2, exactly, with an adaptive kappa or a fixed
+one.
+"""
 
 from benchmark_utils.epochs import EpochSolver
 

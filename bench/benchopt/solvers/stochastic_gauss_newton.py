@@ -7,7 +7,13 @@ import proxlin as px
 
 class Solver(EpochSolver):
     name = "stochastic_gauss_newton"
-    parameters = {"kappa": [0.1], "batch_size": [256], "estimator": ["minibatch", "sarah"]}
+    parameters = {
+        "kappa": [0.1],
+        "batch_size": [256],
+        "estimator": ["minibatch", "sarah"],
+    }
 
     def make(self):
-        return px.stochastic_gauss_newton(self.kappa, 2 * self.batch_size, self.batch_size, self.estimator)
+        return px.stochastic_gauss_newton(
+            self.kappa, 2 * self.batch_size, self.batch_size, self.estimator
+        )

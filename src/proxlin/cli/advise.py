@@ -25,17 +25,30 @@ problem = px.MeanOfLosses(px.residual(predict), px.L2(), (standardized(x), resca
 
 
 def advise(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file of numbers.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A CSV, TSV, Parquet or ARFF file of numbers."
+        ),
+    ],
     target: Target,
     hidden: Hidden = 64,
-    budget: Annotated[float, typer.Option(help="Seconds that it may take, about.")] = 60.0,
-    passes: Annotated[float, typer.Option(help="Effective passes that a fit may take.")] = 100.0,
+    budget: Annotated[
+        float, typer.Option(help="Seconds that it may take, about.")
+    ] = 60.0,
+    passes: Annotated[
+        float, typer.Option(help="Effective passes that a fit may take.")
+    ] = 100.0,
     seed: Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the evidence as JSON.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     debug: Debug = False,
 ) -> int:
-    """Does Gauss-Newton pay on these data, or should SGD be taken? With the evidence, and code to paste."""
+    """Does Gauss-Newton pay on these data, or should SGD be taken? With the evidence, and code to
+    paste.
+    """
     check_hidden(hidden)
     if not 0 < budget < math.inf:
         raise UserError(f"--budget {budget:g}: take a positive number of seconds.")
@@ -57,7 +70,9 @@ def advise(
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    advice = _advise(x, y, sizes, {"budget": budget, "passes": passes, "seed": seed, "say": say})
+    advice = _advise(
+        x, y, sizes, {"budget": budget, "passes": passes, "seed": seed, "say": say}
+    )
     snippet = setup + advice.snippet.removeprefix("import proxlin as px\n")
     if as_json:
         print(json.dumps(advice.as_dict() | {"snippet": snippet}, indent=1))
@@ -72,6 +87,9 @@ def _advise(x: Any, y: Any, sizes: tuple[int, ...], asked: dict[str, Any]) -> An
     use_64_bits()  # a quadratic phase is not seen in 32
     import jax
 
+    from ..files.programs import keep_programs
+
+    keep_programs()
     from ..data.tables import rescaled, standardized
     from ..inners import residual
     from ..networks import MLP

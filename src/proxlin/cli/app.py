@@ -24,17 +24,32 @@ app = typer.Typer(
 )
 app.add_typer(data, name="data")
 app.command(epilog="Example: proxlin advise table.csv --target price")(advise)
-app.command(epilog="Example: proxlin fit table.csv --target price --target area --out fit")(fit)
-app.command(epilog="Example: proxlin predict fit/model.npz new.csv --out predictions.csv")(predict)
-app.command(epilog="Example: proxlin reproduce all --profile quick --out results")(reproduce)
+app.command(
+    epilog="Example: proxlin fit table.csv --target price --target area --out fit"
+)(fit)
+app.command(
+    epilog="Example: proxlin predict fit/model.npz new.csv --out predictions.csv"
+)(predict)
+app.command(epilog="Example: proxlin reproduce all --profile quick --out results")(
+    reproduce
+)
 app.command(epilog="Example: proxlin report results")(report)
 app.command(epilog="Example: proxlin bench --only steps")(bench)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; return the exit code. Errors of usage become the one sentence that any other UserError is."""
+    """Run a command; return the exit code. Errors of usage become the one sentence that any other
+    UserError is.
+    """
     try:
-        return app(list(arguments) or ["--help"], prog_name="proxlin", standalone_mode=False) or 0
+        return (
+            app(
+                list(arguments) or ["--help"],
+                prog_name="proxlin",
+                standalone_mode=False,
+            )
+            or 0
+        )
     except typer.TyperException as error:
         raise UserError(f"{error.format_message().rstrip('.')}.") from error
     except OSError as error:
@@ -52,7 +67,13 @@ def _print_version(asked: bool | None) -> None:
 @app.callback()
 def _global_options(
     version: Annotated[
-        bool | None, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool | None,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     pass

@@ -14,14 +14,22 @@ from .options import Debug
 
 def bench(
     only: Annotated[str | None, typer.Option(help="Run this benchmark only.")] = None,
-    names: Annotated[bool, typer.Option("--list", help="Print the names, and run nothing.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Where the table goes as JSON.")] = None,
+    names: Annotated[
+        bool, typer.Option("--list", help="Print the names, and run nothing.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where the table goes as JSON.")
+    ] = None,
     debug: Debug = False,
 ) -> int:
-    """Measure proxlin beside its peers, in one table of ratios (in a checkout of the repository only)."""
+    """Measure proxlin beside its peers, in one table of ratios (in a checkout of the repository
+    only).
+    """
     root = Path(__file__).parents[3]
     if not (root / "bench" / "__main__.py").exists():
-        raise UserError("the benchmarks are in the folder bench/ of the repository; run this from a checkout of it.")
+        raise UserError(
+            "the benchmarks are in the folder bench/ of the repository; run this from a checkout of it."
+        )
     command = [sys.executable, "-m", "bench"]
     if only is not None:
         command += ["--only", only]
@@ -29,7 +37,8 @@ def bench(
         command += ["--json", str(json_file.resolve())]
     if names:
         command.append("--list")
-    stay_at_signals()  # a Ctrl-C reaches the benchmarks too, which then write what they have
+    # a Ctrl-C reaches the benchmarks too, which then write what they have
+    stay_at_signals()
     with subprocess.Popen(command, cwd=root) as process:
         while True:
             try:

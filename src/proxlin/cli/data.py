@@ -11,26 +11,42 @@ from .options import Debug
 
 PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 
-app = typer.Typer(help="Data sets: what is there, reading files into the cache, synthetic stand-ins.")
-Name = Annotated[str, typer.Argument(help="The name of a data set; `proxlin data list` shows them.")]
+app = typer.Typer(
+    help="Data sets: what is there, reading files into the cache, synthetic stand-ins."
+)
+Name = Annotated[
+    str, typer.Argument(help="The name of a data set; `proxlin data list` shows them.")
+]
 
 
 @app.command("list", epilog="Example: proxlin data list")
 def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False, debug: Debug = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list as JSON.")
+    ] = False,
+    debug: Debug = False,
 ) -> int:
     """The data sets by name, their shapes, and where they are."""
     from ..data import classification as data
 
     if as_json:
         rows = [
-            {"name": name, "rows": source.rows, "columns": source.columns, "where": _where(name)}
+            {
+                "name": name,
+                "rows": source.rows,
+                "columns": source.columns,
+                "where": _where(name),
+            }
             for name, source in data.SOURCES.items()
         ]
         print(json.dumps(rows, indent=1))
         return 0
     for name, source in data.SOURCES.items():
-        print(printable(f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}"))
+        print(
+            printable(
+                f"{name:10s} {source.rows:>7,d} x {source.columns:<4d} {_where(name)}"
+            )
+        )
     return 0
 
 
@@ -38,18 +54,28 @@ def list_all(
 def get(
     name: Name,
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A LIBSVM file: text, bz2, gz, xz.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="A LIBSVM file: text, bz2, gz, xz."
+        ),
     ] = None,
-    sha256: Annotated[str | None, typer.Option(help="The checksum of a file that is not the usual one.")] = None,
+    sha256: Annotated[
+        str | None,
+        typer.Option(help="The checksum of a file that is not the usual one."),
+    ] = None,
     debug: Debug = False,
 ) -> int:
-    """Check a file, read it once and keep it in the cache; its test set is taken along if it lies beside it."""
+    """Check a file, read it once and keep it in the cache; its test set is taken along if it lies
+    beside it.
+    """
     from ..data import classification as data
 
     data.known(name)
     path = file or data.in_data_folder(name)
     if path is None:
-        raise UserError(f"there is no {name} in PROXLIN_DATA: get it from {PAGE} and give it as --from FILE.")
+        raise UserError(
+            f"there is no {name} in PROXLIN_DATA: get it from {PAGE} and give it as --from FILE."
+        )
     _keep(name, path, sha256)
     test = data.TESTS.get(name)
     if test:
@@ -67,13 +93,17 @@ def make(name: Name, debug: Debug = False) -> int:
 
     made = data.synthetic(name)
     path = cache.store(f"synthetic/{name}", {"x": made.x, "y": made.y})
-    print(printable(f"{name}: {len(made):,d} x {made.columns} {made.source}, in {path}."))
+    print(
+        printable(f"{name}: {len(made):,d} x {made.columns} {made.source}, in {path}.")
+    )
     return 0
 
 
 @app.command(epilog="Example: proxlin data check")
 def check(debug: Debug = False) -> int:
-    """Compare the files in PROXLIN_DATA with their checksums, and see whether the cache can be read."""
+    """Compare the files in PROXLIN_DATA with their checksums, and see whether the cache can be
+    read.
+    """
     from ..data import cache
     from ..data import classification as data
 
@@ -113,4 +143,8 @@ def _keep(name: str, path: Path, sha256: str | None) -> None:
     said = escape(printable(f"checking and reading {path}"))
     with Console(stderr=True).status(said):  # the parser says nothing on its way
         table = data.get(name, path, sha256)
-    print(printable(f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}."))
+    print(
+        printable(
+            f"{name}: {len(table):,d} x {table.width} from {path}, in {data.entry(name)}."
+        )
+    )

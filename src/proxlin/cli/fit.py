@@ -41,10 +41,15 @@ FILES = (
 def fit(
     file: Table,
     target: Target,
-    loss: Annotated[str, typer.Option(help=f"Of the residuals: {', '.join(LOSSES)}.")] = "l2",
+    loss: Annotated[
+        str, typer.Option(help=f"Of the residuals: {', '.join(LOSSES)}.")
+    ] = "l2",
     hidden: Hidden = 64,
     solver: Annotated[str, typer.Option(help=f"One of {', '.join(SOLVERS)}.")] = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for model.npz, metrics, settings and report.html.")] = Path("fit"),
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for model.npz, metrics, settings and report.html."),
+    ] = Path("fit"),
     seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -68,6 +73,9 @@ def fit(
     from ..experiments.engine.workers import use_64_bits
 
     use_64_bits()
+    from ..files.programs import keep_programs
+
+    keep_programs()
     from ..tables.fit import fit as fitted
     from ..tables.model import Asked
 
@@ -101,7 +109,10 @@ def _writing(out: Path) -> Iterator[None]:
 def _answer(out: Path, report: "Report") -> dict[str, Any]:
     """Return what --json prints."""
     model = report.model
-    answer: dict[str, Any] = {"model": str(out / "model.npz"), "asked": dataclasses.asdict(model.asked)}
+    answer: dict[str, Any] = {
+        "model": str(out / "model.npz"),
+        "asked": dataclasses.asdict(model.asked),
+    }
     return answer | model.about | {"notes": report.notes}
 
 
@@ -119,7 +130,9 @@ def _table(report: "Report") -> str:
         lines.append(line)
         if row["over least squares low"] is None:
             about = f"no 95 % interval: {without_interval(held_out)}"
-    return "\n".join([f"Mean absolute error on {held_out} held-out rows ({about}):", *lines])
+    return "\n".join(
+        [f"Mean absolute error on {held_out} held-out rows ({about}):", *lines]
+    )
 
 
 def _with_interval(row: dict[str, Any], name: str, form: str, less: float = 0.0) -> str:
@@ -140,6 +153,8 @@ def _bar(quiet: bool) -> Iterator[Any]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("reading", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)

@@ -1,6 +1,8 @@
-"""The `proxlin` command: exit code 0 done; 2 wrong use or bad input, said in one sentence; 130 interrupted; 1 a bug.
+"""The `proxlin` command: exit code 0 done; 2 wrong use or bad input, said in one sentence; 130
+interrupted; 1 a bug.
 
-Nothing heavy is imported here, so that `proxlin --version` answers at once; typer is needed from `app` on.
+Nothing heavy is imported here, so that `proxlin --version` answers at once; typer is needed from
+`app` on.
 """
 
 import sys
@@ -11,7 +13,9 @@ from ..errors import UserError, printable, require
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code; without arguments those of the process, which signals then end."""
+    """Run the command line and return the exit code; without arguments those of the process, which
+    signals then end.
+    """
     if arguments is not None:
         return _run(list(arguments))
     if sys.argv[1:] == ["--version"]:

@@ -1,4 +1,6 @@
-"""What several commands share: options, the sentence that refuses each, and notes on the standard error."""
+"""What several commands share: options, the sentence that refuses each, and notes on the standard
+error.
+"""
 
 import sys
 from pathlib import Path
@@ -10,12 +12,24 @@ from ..errors import UserError, printable
 
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 
-Table = Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, TSV, Parquet or ARFF file with named columns.")]
-Target = Annotated[list[str], typer.Option(help="A column to predict (may be repeated).")]
-Hidden = Annotated[int, typer.Option(help="Width of the hidden layer of tanh units; 0: a linear model.")]
+Table = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A CSV, TSV, Parquet or ARFF file with named columns."
+    ),
+]
+Target = Annotated[
+    list[str], typer.Option(help="A column to predict (may be repeated).")
+]
+Hidden = Annotated[
+    int,
+    typer.Option(help="Width of the hidden layer of tanh units; 0: a linear model."),
+]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the answer and errors.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Print nothing but the answer and errors.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="model.npz, as `proxlin fit` wrote it.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="model.npz, as `proxlin fit` wrote it."),
+    ],
     file: Table,
-    out: Annotated[Path | None, typer.Option(help="A CSV file to write, in place of the standard output.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A CSV file to write, in place of the standard output."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -34,6 +40,9 @@ def predict(
     from ..experiments.engine.workers import use_64_bits
 
     use_64_bits()
+    from ..files.programs import keep_programs
+
+    keep_programs()
     from ..plots.pages import formula
     from ..tables.model import load_model
 
@@ -41,18 +50,24 @@ def predict(
     values, notes = loaded.predict(read_frame(file))
     names = loaded.asked.targets
     if as_json:
-        text = json.dumps([dict(zip(names, row, strict=True)) for row in values.tolist()]) + "\n"
+        text = (
+            json.dumps([dict(zip(names, row, strict=True)) for row in values.tolist()])
+            + "\n"
+        )
     else:
         text = _csv(names, values)
         for name in names:
             if formula(name):
-                notes.append(f"the column {name!r} is a formula to a spreadsheet; import it as text")
+                notes.append(
+                    f"the column {name!r} is a formula to a spreadsheet; import it as text"
+                )
     if not quiet:
         print_notes(notes)
     if out is not None:
         write_file(out, text.encode())
         return 0
-    if sys.stdout.isatty():  # a terminal is to obey nothing in a header; a pipe or a file gets it as it is
+    # a terminal is to obey nothing in a header; a pipe or a file gets it as it is
+    if sys.stdout.isatty():
         text = printable(text, keep="\n")
     print(text, end="")
     return 0

@@ -11,12 +11,17 @@ from .options import Debug, Json, Quiet
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `proxlin reproduce` wrote.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder that `proxlin reproduce` wrote."),
+    ],
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
-    """Write tables, figures and report.html again from the stored results; --json prints the verdicts on the claims."""
+    """Write tables, figures and report.html again from the stored results; --json prints the
+    verdicts on the claims.
+    """
     from ..experiments.engine import report
     from ..experiments.engine.store import open_store
 
@@ -24,7 +29,11 @@ def report(
         records = store.finished()
         page = report.write(folder, records, store.cases())
     if as_json:
-        print(json.dumps({"report": str(page), "verdicts": report.verdicts(records)}, indent=1))
+        print(
+            json.dumps(
+                {"report": str(page), "verdicts": report.verdicts(records)}, indent=1
+            )
+        )
     elif not quiet:
         print(printable(f"Report: {page}"))
     return 0

@@ -17,29 +17,58 @@ if TYPE_CHECKING:
     from ..experiments.engine.workers import Engine
 
 MOST_WORKERS = 1000  # processes; more is a slip of the hand
-LEAST_SILENCE = 2.0  # seconds; a sign of life comes every half second, later where a machine has much to do
+# seconds; a sign of life comes every half second, later where a machine has much to do
+LEAST_SILENCE = 2.0
 
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="all, or one of fig1, fig2, fig3, fig4, fig5, prop1, prop2, words.")
+        str,
+        typer.Argument(
+            help="all, or one of fig1, fig2, fig3, fig4, fig5, prop1, prop2, words."
+        ),
     ],
-    profile: Annotated[str, typer.Option(help="quick (minutes) or paper (the sizes of the paper).")] = "quick",
+    profile: Annotated[
+        str, typer.Option(help="quick (minutes) or paper (the sizes of the paper).")
+    ] = "quick",
     out: Annotated[
-        Path, typer.Option("--out", help="Folder for results.sqlite, tables, figures and report.html.")
+        Path,
+        typer.Option(
+            "--out", help="Folder for results.sqlite, tables, figures and report.html."
+        ),
     ] = Path("results"),
-    engine: Annotated[str, typer.Option(help="Where cases run: local (processes here) or dask (a cluster).")] = "local",
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Where cases run: local (processes here) or dask (a cluster)."
+        ),
+    ] = "local",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786."),
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes to use; as many as there are cores if left out.")
+        int | None,
+        typer.Option(help="Processes to use; as many as there are cores if left out."),
     ] = None,
     silence: Annotated[
-        float, typer.Option(help="Seconds without a sign of life after which a worker's case is run by another.")
+        float,
+        typer.Option(
+            help="Seconds without a sign of life after which a worker's case is run by another."
+        ),
     ] = 300.0,
     seed: Seed = 0,
-    only: Annotated[list[str] | None, typer.Option(help="Of `all`, run only this one (may be repeated).")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file in place of the experiment's own config.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Of `all`, run only this one (may be repeated)."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file in place of the experiment's own config."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")
+    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -51,7 +80,9 @@ def reproduce(
     check_one_of("--profile", profile, PROFILES)
     _check_engine(engine, scheduler, workers)
     if not silence >= LEAST_SILENCE:
-        raise UserError(f"--silence {silence:g}: take a number of seconds from {LEAST_SILENCE:g} on.")
+        raise UserError(
+            f"--silence {silence:g}: take a number of seconds from {LEAST_SILENCE:g} on."
+        )
     check_seed(seed)
     chosen = _configured(experiment, only or [], config)
     for each in chosen:
@@ -61,7 +92,12 @@ def reproduce(
     if dry_run:
         _print_plans(chosen, profile, seed, count)
         return 0
-    return _run(chosen, Request(profile, seed, out, quiet), engine_named(engine, scheduler, count, silence), count)
+    return _run(
+        chosen,
+        Request(profile, seed, out, quiet),
+        engine_named(engine, scheduler, count, silence),
+        count,
+    )
 
 
 def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> None:
@@ -94,34 +130,49 @@ def _chosen(name: str, only: list[str]) -> list["Experiment"]:
     """Return the experiments that a name and --only stand for."""
     from ..experiments import experiments
 
-    more = [module for module in os.environ.get("PROXLIN_EXPERIMENTS", "").split(",") if module]
+    more = [
+        module
+        for module in os.environ.get("PROXLIN_EXPERIMENTS", "").split(",")
+        if module
+    ]
     wanted = only
     if name != "all":
         wanted = [name, *only]
     known = experiments(more, wanted)
     for each in wanted:
         if each not in known:
-            raise UserError(f"{each} is not the name of an experiment; there are {', '.join(known)}.")
+            raise UserError(
+                f"{each} is not the name of an experiment; there are {', '.join(known)}."
+            )
     if name != "all":
         known = {name: known[name]}
     return [each for key, each in known.items() if not only or key in only]
 
 
-def _print_plans(chosen: list["Experiment"], profile: str, seed: int, workers: int) -> None:
-    """Print what would run: each experiment, its cases as far as they are known, and a guess of the time."""
+def _print_plans(
+    chosen: list["Experiment"], profile: str, seed: int, workers: int
+) -> None:
+    """Print what would run: each experiment, its cases as far as they are known, and a guess of the
+    time.
+    """
     for each in chosen:
         print(f"{each.name}: {each.title}")
         if each.plan is None:
             continue
         plan = each.plan(each.config(profile), seed)
         for case in plan.first:
-            print("  " + ", ".join(f"{name}={value}" for name, value in case.settings.items()))
+            print(
+                "  "
+                + ", ".join(f"{name}={value}" for name, value in case.settings.items())
+            )
         later = plan.cases - len(plan.first)
         more = ""
         if later:
             more = f"; {later} more follow from their results"
         time = _duration(plan.work / workers)
-        print(f"  {len(plan.first)} cases first{more}; about {time} with {workers} workers.")
+        print(
+            f"  {len(plan.first)} cases first{more}; about {time} with {workers} workers."
+        )
 
 
 def _duration(seconds: float) -> str:
@@ -130,7 +181,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"
 
 
-def _run(chosen: list["Experiment"], request: "Request", engine: "Engine", workers: int) -> int:
+def _run(
+    chosen: list["Experiment"], request: "Request", engine: "Engine", workers: int
+) -> int:
     import sqlite3
 
     from ..experiments.engine.reproduce import reproduce

@@ -1,7 +1,8 @@
-"""Where data lies: PROXLIN_DATA is read, PROXLIN_CACHE (else the platform's cache directory) is written.
+"""Where data lies: PROXLIN_DATA is read, PROXLIN_CACHE (else the platform's cache directory) is
+written.
 
-An entry of the cache is an .npz of plain arrays. It appears whole or not at all, and one that is damaged or of another
-format is as good as none: whoever asked for it makes it again.
+An entry of the cache is an .npz of plain arrays. It appears whole or not at all, and one that is
+damaged or of another format is as good as none: whoever asked for it makes it again.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import require
+from ..files.folders import cache_folder
 from ..files.npz import Damaged, read_arrays, write_arrays
 from ..files.reading import check_readable
 from ..files.writing import write_file
@@ -25,14 +26,6 @@ def data_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def cache_folder() -> Path:
-    """Return the directory for what is made or fetched; it need not exist yet."""
-    folder = os.environ.get("PROXLIN_CACHE")
-    if folder:
-        return Path(folder)
-    return require("platformdirs", "experiments").user_cache_path("proxlin", appauthor=False)
-
-
 def entry(name: str) -> Path:
     """Return the file of an entry."""
     return cache_folder() / f"{name}.npz"
@@ -41,7 +34,9 @@ def entry(name: str) -> Path:
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> Path:
     """Write an entry, and return its file."""
     path = entry(name)
-    write_file(path, lambda file: write_arrays(file, {"format": np.int64(FORMAT), **arrays}))
+    write_file(
+        path, lambda file: write_arrays(file, {"format": np.int64(FORMAT), **arrays})
+    )
     return path
 
 

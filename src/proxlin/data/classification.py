@@ -20,13 +20,17 @@ from . import cache
 from .libsvm import Table, read
 from .origin import SYNTHETIC, Origin
 
-SPARSE = 12  # longest rows of at most 1/12 of the columns stay sparse: 300 columns cross between 12 and 28 entries
+# longest rows of at most 1/12 of the columns stay sparse: 300 columns cross between 12 and 28
+# entries
+SPARSE = 12
 DENSE_BYTES = 2**31  # a dense array above this is not made
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file: where it is below PROXLIN_DATA, its checksum, its shape, and the share of its larger label."""
+    """A file: where it is below PROXLIN_DATA, its checksum, its shape, and the share of its larger
+    label.
+    """
 
     file: str
     sha256: str
@@ -72,7 +76,8 @@ TESTS = {"ijcnn1": "ijcnn1.t"}  # data sets that come with a test set of their o
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows x, an array or `SparseRows`, with labels y = -1 or +1; `source` says where they come from.
+    """Rows x, an array or `SparseRows`, with labels y = -1 or +1; `source` says where they come
+    from.
 
     `content` is the checksum of their file, or "synthetic".
     """
@@ -111,8 +116,12 @@ class Parts:
     origin: Origin
 
 
-def load(name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64) -> Labelled:
-    """Return a data set by its name, rows normalised; real where it can be had, and `say` is told where it is not."""
+def load(
+    name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64
+) -> Labelled:
+    """Return a data set by its name, rows normalised; real where it can be had, and `say` is told
+    where it is not.
+    """
     sha256 = known(name).sha256
     found = cached(name)
     path = in_data_folder(name)
@@ -121,7 +130,9 @@ def load(name: str, say: Callable[[str], Any] = print, dtype: Any = np.float64) 
     elif path is not None:
         table = get(name, path, keep=False)
     else:
-        say(f"{name}: no file of it in PROXLIN_DATA or the cache, so synthetic data of its shape is used.")
+        say(
+            f"{name}: no file of it in PROXLIN_DATA or the cache, so synthetic data of its shape is used."
+        )
         return synthetic(name, dtype)
     return labelled(name, table, origin(name, sha256), dtype, sha256)
 
@@ -134,7 +145,9 @@ def parts(
     say: Callable[[str], Any] = print,
     dtype: Any = np.float64,
 ) -> Parts:
-    """Split the rows by a seeded permutation; a set with a test set of its own keeps all of its rows to train."""
+    """Split the rows by a seeded permutation; a set with a test set of its own keeps all of its
+    rows to train.
+    """
     data = load(name, say, dtype)
     contents = {name: data.content}
     order = np.random.default_rng(seed).permutation(len(data))
@@ -193,12 +206,18 @@ def _origin(name: str, contents: Mapping[str, str]) -> Origin:
 def known(name: str) -> Source:
     """Return the file of a data set, or raise a sentence."""
     if name not in SOURCES:
-        raise UserError(f"there is no data set {name}; take one of {', '.join(SOURCES)}.")
+        raise UserError(
+            f"there is no data set {name}; take one of {', '.join(SOURCES)}."
+        )
     return SOURCES[name]
 
 
-def labelled(name: str, table: Table, source: str, dtype: Any = np.float64, content: str = "") -> Labelled:
-    """Return the rows dense or sparse, whichever is faster; what would be too large an array stays sparse."""
+def labelled(
+    name: str, table: Table, source: str, dtype: Any = np.float64, content: str = ""
+) -> Labelled:
+    """Return the rows dense or sparse, whichever is faster; what would be too large an array stays
+    sparse.
+    """
     longest = int(np.diff(table.starts).max(initial=0))
     size = len(table) * table.width * np.dtype(dtype).itemsize
     if longest * SPARSE > table.width and size <= DENSE_BYTES:
@@ -208,7 +227,7 @@ def labelled(name: str, table: Table, source: str, dtype: Any = np.float64, cont
     return Labelled(name, x, table.labels.astype(dtype), source, content)
 
 
-# ------------------------------------------------------------------------------------------------------- real files
+# --------------------------------------------------------------------------------------- real files
 
 
 def in_data_folder(name: str) -> Path | None:
@@ -222,7 +241,9 @@ def in_data_folder(name: str) -> Path | None:
 
 
 def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> Table:
-    """Return the normalised rows of a file, checked and kept in the cache; keep=False: if that can be written."""
+    """Return the normalised rows of a file, checked and kept in the cache; keep=False: if that can
+    be written.
+    """
     source = known(name)
     wanted = (sha256 or source.sha256).lower()
     check_readable(path)
@@ -260,7 +281,9 @@ def _entry(name: str) -> str:
 
 
 def cached(name: str) -> tuple[Table, str] | None:
-    """Return what the cache has of a data set, if it is whole, and the checksum of the file that it was."""
+    """Return what the cache has of a data set, if it is whole, and the checksum of the file that it
+    was.
+    """
     arrays = cache.fetch(_entry(name))
     if arrays is None:
         return None
@@ -268,8 +291,12 @@ def cached(name: str) -> tuple[Table, str] | None:
 
 
 def table_of(arrays: dict[str, np.ndarray]) -> tuple[Table, str] | None:
-    """Return the table that `_arrays` took apart, and its checksum; None if the arrays are not those of a table."""
-    if {name: (array.dtype.kind, array.ndim) for name, array in arrays.items()} != FIELDS:
+    """Return the table that `_arrays` took apart, and its checksum; None if the arrays are not
+    those of a table.
+    """
+    if {
+        name: (array.dtype.kind, array.ndim) for name, array in arrays.items()
+    } != FIELDS:
         return None
     labels, starts, columns, values, width, sha256 = (arrays[name] for name in FIELDS)
     good = (
@@ -297,11 +324,12 @@ def _arrays(table: Table, sha256: str) -> dict[str, np.ndarray]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------- synthetic
+# ---------------------------------------------------------------------------------------- synthetic
 
 
 def synthetic(name: str, dtype: Any = np.float64) -> Labelled:
-    """Make data of the shape and the labels' shares of a data set: x has a decaying spectrum, y is a noisy plane's.
+    """Make data of the shape and the labels' shares of a data set: x has a decaying spectrum, y is
+    a noisy plane's.
 
     A data set and its test set have one plane. Everything random follows from the name.
     """
@@ -310,13 +338,21 @@ def synthetic(name: str, dtype: Any = np.float64) -> Labelled:
     base = train_names.get(name, name)
     plane = _random(base).normal(size=source.columns)
     rng = _random(f"rows of {name}")
-    x = rng.normal(size=(source.rows, source.columns)) / np.sqrt(np.arange(1, source.columns + 1))
+    x = rng.normal(size=(source.rows, source.columns)) / np.sqrt(
+        np.arange(1, source.columns + 1)
+    )
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     score = x @ plane
     score += 0.5 * score.std() * rng.normal(size=source.rows)
     threshold = np.quantile(score, 1 - source.positive)
     y = np.where(score > threshold, 1.0, -1.0)
-    return Labelled(name, x.astype(dtype), y.astype(dtype), f"synthetic, of the shape of {name}", SYNTHETIC)
+    return Labelled(
+        name,
+        x.astype(dtype),
+        y.astype(dtype),
+        f"synthetic, of the shape of {name}",
+        SYNTHETIC,
+    )
 
 
 def _random(text: str) -> np.random.Generator:

@@ -1,4 +1,5 @@
-"""Stochastic nonlinear equations: f of the mean of losses of the margin m_i = y_i <x_i, w> (Tran-Dinh et al. 2020).
+"""Stochastic nonlinear equations: f of the mean of losses of the margin m_i = y_i <x_i, w>
+(Tran-Dinh et al. 2020).
 
     F(w) = f((1/n) sum_i (l_1(m_i), ..., l_k(m_i)))
 
@@ -7,8 +8,9 @@
     logistic   log(1 + exp(-m)) - log(1 + exp(-m - 1))             s(-m - 1) - s(-m)
     lorenz     log(1 + (m - 1)^2) for m <= 1, else 0               2 (m - 1) / (1 + (m - 1)^2), else 0
 
-Values and slopes are written in q = exp(-|m|) <= 1, so that nothing overflows or cancels at any margin; a slope is a
-rule of differentiation, so that a Jacobian takes one exponential. The data of the problem are the rows y_i x_i.
+Values and slopes are written in q = exp(-|m|) <= 1, so that nothing overflows or cancels at any
+margin; a slope is a rule of differentiation, so that a Jacobian takes one exponential. The data of
+the problem are the rows y_i x_i.
 """
 
 import functools
@@ -49,8 +51,8 @@ def _one_plus_square(q: Array) -> Array:
 
 
 def log1p(x: Array) -> Array:
-    """Return log(1 + x) for x >= 0, without branches: XLA's in float64 calls a function for each number, 4 to 5 times
-    as slow.
+    """Return log(1 + x) for x >= 0, without branches: XLA's in float64 calls a function for each
+    number, 4 to 5 times as slow.
 
     1 + x = 2^k (1 + r), r in [sqrt(1/2) - 1, sqrt(2) - 1), and r = x where k = 0:  k log 2 + 2 atanh(r / (2 + r))
     """
@@ -62,7 +64,9 @@ def log1p(x: Array) -> Array:
     r = jnp.where(k == 0, x, fraction - 1)
     s = r / (2 + r)
     z = s * s  # at most 0.0295: what follows the 11 terms is below eps / 10
-    series = functools.reduce(lambda tail, j: tail * z + 2 / (2 * j + 1), range(9, 0, -1), 2 / 21)
+    series = functools.reduce(
+        lambda tail, j: tail * z + 2 / (2 * j + 1), range(9, 0, -1), 2 / 21
+    )
     two_atanh = 2 * s + s * z * series
     value = k.astype(jnp.float64) * math.log(2) + two_atanh
     return jnp.where(x < jnp.inf, value, x)
@@ -89,7 +93,9 @@ def _sigmoid_slope(m: Array) -> Array:
 
 
 def _logistic(m: Array) -> Array:
-    """Return log1p((1 - 1/e) exp(-m) / (1 + exp(-m - 1))), the fraction divided by exp(-m) where m <= 0."""
+    """Return log1p((1 - 1/e) exp(-m) / (1 + exp(-m - 1))), the fraction divided by exp(-m) where m
+    <= 0.
+    """
     q, p = _tail(m)
     below = jnp.where(m > 0, 1 + q / E, q + 1 / E)
     return log1p((1 - 1 / E) * p / below)
@@ -123,7 +129,8 @@ LOSSES: dict[str, Callable] = {
 
 
 class MarginLosses(eqx.Module):
-    """phi(w, z) = (l_1(m), ..., l_k(m)), m = <z, w>; z = y x is a vector or one row of `SparseRows`.
+    """phi(w, z) = (l_1(m), ..., l_k(m)), m = <z, w>; z = y x is a vector or one row of
+    `SparseRows`.
 
     >>> phi = MarginLosses(("tanh", "lorenz"))
     >>> phi(jnp.zeros(2), jnp.ones(2)).round(4).tolist()
@@ -134,7 +141,9 @@ class MarginLosses(eqx.Module):
 
     def __init__(self, losses: Sequence[str | Callable] = tuple(LOSSES)):
         unknown = [x for x in losses if not callable(x) and x not in LOSSES]
-        wanted = f"Losses are functions of the margin or names among {', '.join(LOSSES)}"
+        wanted = (
+            f"Losses are functions of the margin or names among {', '.join(LOSSES)}"
+        )
         if unknown:
             raise ValueError(f"{wanted}; {unknown[0]!r} is neither.")
         if not losses:
@@ -157,7 +166,8 @@ def equations(
     ridge: Any = 0.0,
     weights: Any = None,
 ) -> LossOfMean:
-    """Return F(w) = f((1/n) sum_i phi_i(w)) on rows x (an array or `SparseRows`) with labels y = -1 or +1.
+    """Return F(w) = f((1/n) sum_i phi_i(w)) on rows x (an array or `SparseRows`) with labels y = -1
+    or +1.
 
     f is Huber(1) unless `outer` is given.
     """

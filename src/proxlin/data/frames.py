@@ -1,6 +1,8 @@
-"""Tables with names: CSV, TSV, Parquet and ARFF files as columns of numbers or of texts, with what is missing.
+"""Tables with names: CSV, TSV, Parquet and ARFF files as columns of numbers or of texts, with what
+is missing.
 
-A column is numeric if over half of its filled cells are numbers, and then any other cell is an error; else it is text.
+A column is numeric if over half of its filled cells are numbers, and then any other cell is an
+error; else it is text.
 """
 
 import csv
@@ -19,13 +21,17 @@ from ..files.reading import check_readable, free_memory, is_open_pipe, read_pipe
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 SEPARATORS = ",;\t|"
-MEMORY = 5  # bytes that a byte of a text file takes while it is read (4.1 measured on ten million short rows)
+# bytes that a byte of a text file takes while it is read (4.1 measured on ten million short rows)
+MEMORY = 5
 HEADER = 2**26  # bytes of a header line
 UNPACKED = 2**28  # bytes that the columns of a Parquet file may take, or
-EXPANSION = 100  # times the size of the file, whichever is more: what repeats packs to nothing
+# times the size of the file, whichever is more: what repeats packs to nothing
+EXPANSION = 100
 LARGEST = 1e150  # absolute value of a number: squares of larger ones overflow
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_ATTRIBUTE = re.compile(r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -64,18 +70,23 @@ class Frame:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise UserError(f"{self.source} has no column {name!r}{_nearest(name, self.names)}")
+        raise UserError(
+            f"{self.source} has no column {name!r}{_nearest(name, self.names)}"
+        )
 
     def rows(self, index: np.ndarray) -> "Frame":
         """Return some of the rows."""
-        return Frame(self.source, tuple(Column(each.name, each.cells[index]) for each in self.columns))
+        return Frame(
+            self.source,
+            tuple(Column(each.name, each.cells[index]) for each in self.columns),
+        )
 
 
 def read_frame(path: str | Path) -> Frame:
     """Read the file as columns. What cannot be used is one sentence with the file, row and column.
 
-    Whole numbers above 2^53 are rounded to the nearest float64, in every format. A pipe, /dev/stdin say, may hold a CSV
-    or a Parquet file.
+    Whole numbers above 2^53 are rounded to the nearest float64, in every format. A pipe, /dev/stdin
+    say, may hold a CSV or a Parquet file.
     """
     path = Path(path)
     try:
@@ -118,7 +129,9 @@ def _check_size(path: Path, column: Column) -> None:
 
 
 def column_of(source: str, name: str, texts: Any) -> Column:
-    """Return a column of texts (an Arrow array, null where missing) as numbers or texts by the rule above."""
+    """Return a column of texts (an Arrow array, null where missing) as numbers or texts by the rule
+    above.
+    """
     arrow = require("pyarrow", "experiments")
     compute = require("pyarrow.compute", "experiments")
     matches = compute.match_substring_regex(texts, NUMBER)
@@ -172,10 +185,16 @@ def _text(path: Path, file: BinaryIO) -> Frame:
         raise UserError(f"{path}, the header line: {reason(error)}.") from error
     names = [cell.strip() for cell in cells]
     if all(map(_is_number, names)):
-        raise UserError(f"{path}: its first line holds numbers; it has to hold the names of the columns.")
+        raise UserError(
+            f"{path}: its first line holds numbers; it has to hold the names of the columns."
+        )
     columns = _csv(path, file, separator, len(names), skip=1)
-    names = [name or f"column {j}" for j, name in enumerate(names, 1)]  # R writes row numbers without a name
-    return Frame(str(path), tuple(column_of(str(path), *each) for each in zip(names, columns, strict=True)))
+    # R writes row numbers without a name
+    names = [name or f"column {j}" for j, name in enumerate(names, 1)]
+    return Frame(
+        str(path),
+        tuple(column_of(str(path), *each) for each in zip(names, columns, strict=True)),
+    )
 
 
 def _header(path: Path, file: BinaryIO) -> str:
@@ -190,7 +209,9 @@ def _header(path: Path, file: BinaryIO) -> str:
         file.seek(0)
 
 
-def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: str = '"') -> list[Any]:
+def _csv(
+    path: Path, source: Any, separator: str, count: int, skip: int, quote: str = '"'
+) -> list[Any]:
     """Return the columns as Arrow arrays of texts, null where missing."""
     arrow = require("pyarrow", "experiments")
     reader = require("pyarrow.csv", "experiments")
@@ -199,16 +220,22 @@ def _csv(path: Path, source: Any, separator: str, count: int, skip: int, quote: 
         table = reader.read_csv(
             source,
             reader.ReadOptions(column_names=names, skip_rows=skip),
-            reader.ParseOptions(delimiter=separator, quote_char=quote, newlines_in_values=True),
+            reader.ParseOptions(
+                delimiter=separator, quote_char=quote, newlines_in_values=True
+            ),
             reader.ConvertOptions(
-                column_types=dict.fromkeys(names, arrow.string()), null_values=MISSING, strings_can_be_null=True
+                column_types=dict.fromkeys(names, arrow.string()),
+                null_values=MISSING,
+                strings_can_be_null=True,
             ),
         )
     except (arrow.ArrowException, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {reason(error)}.") from error
     trim = require("pyarrow.compute", "experiments").utf8_trim_whitespace
     empty = arrow.array([], arrow.string())
-    return [arrow.concat_arrays([empty, *trim(column).chunks]) for column in table.columns]
+    return [
+        arrow.concat_arrays([empty, *trim(column).chunks]) for column in table.columns
+    ]
 
 
 def _parquet(path: Path, file: BinaryIO) -> Frame:
@@ -221,10 +248,16 @@ def _parquet(path: Path, file: BinaryIO) -> Frame:
         _check_unpacked(path, about.metadata, _size(file))
         for field in schema:
             if arrow.types.is_nested(field.type):
-                raise UserError(f"{path}, column {field.name!r}: a column of the type {field.type} cannot be used.")
+                raise UserError(
+                    f"{path}, column {field.name!r}: a column of the type {field.type} cannot be used."
+                )
         # A text that repeats is kept once, as it is in the file.
-        columns = [about.metadata.schema.column(j) for j in range(about.metadata.num_columns)]
-        repeated = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        columns = [
+            about.metadata.schema.column(j) for j in range(about.metadata.num_columns)
+        ]
+        repeated = [
+            column.path for column in columns if column.physical_type == "BYTE_ARRAY"
+        ]
         file.seek(0)
         table = parquet.ParquetFile(file, read_dictionary=repeated).read()
         names = table.column_names
@@ -237,9 +270,11 @@ def _parquet(path: Path, file: BinaryIO) -> Frame:
 
 
 def _check_unpacked(path: Path, about: Any, size: int) -> None:
-    """Refuse what is small as a file and huge as columns, by what the file says of itself before it is unpacked.
+    """Refuse what is small as a file and huge as columns, by what the file says of itself before it
+    is unpacked.
 
-    bytes = sum over the columns of (8, or the length of a cell if it is fixed and longer) times cells + its pages
+    bytes = sum over the columns of (8, or the length of a cell if it is fixed and longer) times
+    cells + its pages
     """
     unpacked = 0
     widths = [max(8, about.schema.column(j).length) for j in range(about.num_columns)]
@@ -247,13 +282,17 @@ def _check_unpacked(path: Path, about: Any, size: int) -> None:
         group = about.row_group(i)
         for j, width in enumerate(widths):
             column = group.column(j)
-            unpacked += width * max(column.num_values, group.num_rows) + column.total_uncompressed_size
+            unpacked += (
+                width * max(column.num_values, group.num_rows)
+                + column.total_uncompressed_size
+            )
     if unpacked > max(UNPACKED, EXPANSION * size):
         raise UserError(
             f"{path} unpacks from {size / 2**20:.1f} to {unpacked / 2**20:.0f} MiB; more than {UNPACKED >> 20} MiB and "
             f"{EXPANSION} times its size is not read: give a part of its rows."
         )
-    _fits(path, 3 * unpacked)  # as it is read, as columns, and while one becomes the other
+    # as it is read, as columns, and while one becomes the other
+    _fits(path, 3 * unpacked)
 
 
 def _typed(path: Path, name: str, cells: Any) -> Column:
@@ -265,11 +304,18 @@ def _typed(path: Path, name: str, cells: Any) -> Column:
             return _coded(path, name, cells.unify_dictionaries().combine_chunks())
         if arrow.types.is_boolean(kind):
             return _numbers(name, cells.cast(arrow.int8()))
-        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_decimal(kind):
-            return _numbers(name, cells.cast(arrow.float64(), safe=False))  # not safe: above 2^53 it rounds
+        if (
+            arrow.types.is_integer(kind)
+            or arrow.types.is_floating(kind)
+            or arrow.types.is_decimal(kind)
+        ):
+            # not safe: above 2^53 it rounds
+            return _numbers(name, cells.cast(arrow.float64(), safe=False))
         return Column(name, _objects(cells.cast(arrow.string()).combine_chunks()))
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise UserError(f"{path}, column {name!r}: a column of the type {kind} cannot be used.") from error
+        raise UserError(
+            f"{path}, column {name!r}: a column of the type {kind} cannot be used."
+        ) from error
 
 
 def _coded(path: Path, name: str, cells: Any) -> Column:
@@ -290,7 +336,9 @@ def _numbers(name: str, cells: Any) -> Column:
 
 
 def _arff(path: Path, file: BinaryIO) -> Frame:
-    """Read @attribute lines, then @data; nominal and string attributes are texts, the others numbers."""
+    """Read @attribute lines, then @data; nominal and string attributes are texts, the others
+    numbers.
+    """
     _fits(path, MEMORY * _size(file))
     try:
         text = file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -299,23 +347,38 @@ def _arff(path: Path, file: BinaryIO) -> Frame:
     head, *rest = re.split(r"(?im)^[ \t]*@data[ \t]*$", text, maxsplit=1)
     names, kinds = zip(*_attributes(path, head), strict=True)
     body = "".join(rest)
-    lines = [line for line in body.splitlines() if line.strip() and not line.lstrip().startswith("%")]
+    lines = [
+        line
+        for line in body.splitlines()
+        if line.strip() and not line.lstrip().startswith("%")
+    ]
     if not lines:
         raise UserError(f"{path} has no rows after @data.")
     if lines[0].lstrip().startswith("{"):
-        raise UserError(f"{path} is a sparse ARFF file, which is not read; write it as a dense one.")
+        raise UserError(
+            f"{path} is a sparse ARFF file, which is not read; write it as a dense one."
+        )
     quote = "'" if "'" in body else '"'
     rows = require("pyarrow", "experiments").BufferReader("\n".join(lines).encode())
     columns = _csv(path, rows, ",", len(names), skip=0, quote=quote)
-    return Frame(str(path), tuple(_declared(path, *each) for each in zip(names, kinds, columns, strict=True)))
+    return Frame(
+        str(path),
+        tuple(
+            _declared(path, *each) for each in zip(names, kinds, columns, strict=True)
+        ),
+    )
 
 
 def _attributes(path: Path, head: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the kind of each attribute."""
     lines = [line.strip() for line in head.splitlines()]
-    found = [_ATTRIBUTE.match(line) for line in lines if line.lower().startswith("@attr")]
+    found = [
+        _ATTRIBUTE.match(line) for line in lines if line.lower().startswith("@attr")
+    ]
     if not found or None in found:
-        raise UserError(f"{path} is not an ARFF file: it has no @attribute lines that can be read.")
+        raise UserError(
+            f"{path} is not an ARFF file: it has no @attribute lines that can be read."
+        )
     for match in found:
         assert match is not None
         *names, kind = match.groups()
@@ -353,4 +416,5 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     return f"; it has {', '.join(names[:20])}."
 
 
-READERS = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}  # by the suffix; all else is text
+# by the suffix; all else is text
+READERS = {".parquet": _parquet, ".pq": _parquet, ".arff": _arff}

@@ -1,4 +1,5 @@
-"""LIBSVM files, `label index:value index:value ...` a line, plain or compressed (bz2, gz, xz), with two labels.
+"""LIBSVM files, `label index:value index:value ...` a line, plain or compressed (bz2, gz, xz), with
+two labels.
 
 The parser is scikit-learn's. What it refuses is read again line by line, to say where the fault is.
 """
@@ -22,16 +23,20 @@ from ..errors import UserError, require
 from ..files.reading import check_readable, free_memory
 from ..inners import SparseRows
 
-OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of the file
+# by the first bytes of the file
+OPENERS = {b"BZh": bz2.open, b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 LARGEST = 2**31 - 1  # index: the parser's integers
 LONGEST = 2**26  # bytes of a line
-MEMORY = 8  # bytes that a byte of text may take: a label of two, 1 and the end of the line, takes sixteen
+# bytes that a byte of text may take: a label of two, 1 and the end of the line, takes sixteen
+MEMORY = 8
 
 
 @dataclass(frozen=True)
 class Table:
-    """n compressed rows: row i has values[j] in columns[j], starts[i] <= j < starts[i + 1]; labels -1 and +1."""
+    """n compressed rows: row i has values[j] in columns[j], starts[i] <= j < starts[i + 1]; labels
+    -1 and +1.
+    """
 
     labels: Float[np.ndarray, " n"]
     starts: Int[np.ndarray, " m"]
@@ -52,7 +57,9 @@ class Table:
     def dense(self, dtype: Any = np.float64) -> Float[np.ndarray, "n d"]:
         """Return the rows as one array."""
         values = self.values.astype(dtype, copy=False)
-        return csr_array((values, self.columns, self.starts), (len(self), self.width)).toarray()
+        return csr_array(
+            (values, self.columns, self.starts), (len(self), self.width)
+        ).toarray()
 
     def sparse(self, dtype: Any = np.float64) -> SparseRows:
         """Return the rows padded to the longest."""
@@ -80,20 +87,28 @@ class Table:
 
 
 def read(path: str | Path, width: int | None = None) -> Table:
-    """Return the rows of a file, the smaller label as -1 and the larger as +1; it has `width` columns, or as many as
-    its largest index says."""
+    """Return the rows of a file, the smaller label as -1 and the larger as +1; it has `width`
+    columns, or as many as its largest index says.
+    """
     path = Path(path)
     parse = require("sklearn.datasets", "sklearn").load_svmlight_file
     try:
         with _open(path) as file:
-            x, labels = parse(_Lines(file, path), n_features=width, dtype=np.float64, zero_based=False)
+            x, labels = parse(
+                _Lines(file, path), n_features=width, dtype=np.float64, zero_based=False
+            )
     except UserError:
-        raise  # it has its sentence already; reading a bomb again would take as long again
+        # it has its sentence already; reading a bomb again would take as long again
+        raise
     except (ValueError, OverflowError, *UNREADABLE) as error:
         raise UserError(_fault(path, width) or f"{path}: {error}.") from error
     classes = np.unique(labels)
-    if not (len(classes) == 2 and np.isfinite(classes).all() and np.isfinite(x.data).all()):
-        raise UserError(_fault(path, width) or f"{path}: this is not a file of two classes.")
+    if not (
+        len(classes) == 2 and np.isfinite(classes).all() and np.isfinite(x.data).all()
+    ):
+        raise UserError(
+            _fault(path, width) or f"{path}: this is not a file of two classes."
+        )
     signs = np.where(labels == classes[0], -1.0, 1.0)
     starts = x.indptr.astype(np.int64)
     columns = x.indices.astype(np.int32)
@@ -114,7 +129,9 @@ def _open(path: Path) -> BufferedIOBase:
 
 
 class _Lines:
-    """The lines of a file, as the parser asks for them; a bomb, which is small until it is unpacked, is a sentence."""
+    """The lines of a file, as the parser asks for them; a bomb, which is small until it is
+    unpacked, is a sentence.
+    """
 
     def __init__(self, file: BufferedIOBase, path: Path):
         self.read = file.read
@@ -127,13 +144,17 @@ class _Lines:
         while line := self.file.readline(LONGEST + 1):
             total += len(line)
             if len(line) > LONGEST:
-                raise UserError(f"{self.path}: a line of it is longer than {LONGEST >> 20} MiB.")
+                raise UserError(
+                    f"{self.path}: a line of it is longer than {LONGEST >> 20} MiB."
+                )
             if total * MEMORY > free:
-                raise UserError(f"{self.path} unpacks to more than the {free / 2**30:.1f} GiB of free memory can hold.")
+                raise UserError(
+                    f"{self.path} unpacks to more than the {free / 2**30:.1f} GiB of free memory can hold."
+                )
             yield line
 
 
-# ------------------------------------------------------------------------------------------------- where a fault is
+# --------------------------------------------------------------------------------- where a fault is
 
 
 def _fault(path: Path, width: int | None) -> str | None:
@@ -167,7 +188,9 @@ def _numbered(file: _Lines) -> Iterator[tuple[int, bytes]]:
             yield number, text
 
 
-def _wrong(line: bytes, width: int | None, labels: dict[float, int], number: int) -> str | None:
+def _wrong(
+    line: bytes, width: int | None, labels: dict[float, int], number: int
+) -> str | None:
     """Return what is wrong with one line, given the labels of those before it."""
     first, *pairs = line.split()
     label = _number(first)

@@ -25,11 +25,13 @@ from ..types import Key, Params
 from . import terrain
 from .metrics import OptimalPaths, argmax, hamming, outputs, together
 
-REWARDS = {"grass": 3.0, "desert": 2.0, "water": 1.0, "rock": 0.0}  # integers: sums are exact, so ties are ties
+# integers: sums are exact, so ties are ties
+REWARDS = {"grass": 3.0, "desert": 2.0, "water": 1.0, "rock": 0.0}
 REGION = 1.0  # the default correlation length of the terrain, in cells
 METRICS = ("hamming", "nearest", "regret")
 
-# md5 of the public files of 12x12 cells (Vlastelica et al., Differentiation of Blackbox Combinatorial Solvers).
+# md5 of the public files of 12x12 cells (Vlastelica et al., Differentiation of Blackbox
+# Combinatorial Solvers).
 CHECKSUMS = {
     "train_maps.npy": "c31760c5fbd9d034b6e21a6612895e69",
     "train_vertex_weights.npy": "761cc8098730504335efdefec3b221a6",
@@ -68,7 +70,9 @@ class Maps:
             )
         finite = np.isfinite(self.rewards).all((1, 2))
         if not finite.all():
-            raise UserError(f"map {int(np.argmin(finite))} has a reward that is not finite.")
+            raise UserError(
+                f"map {int(np.argmin(finite))} has a reward that is not finite."
+            )
         check_paths(self.paths, rows, cols)
 
     @property
@@ -89,7 +93,12 @@ class Maps:
         return len(self.pixels)
 
     def __getitem__(self, part: slice) -> "Maps":
-        return replace(self, pixels=self.pixels[part], rewards=self.rewards[part], paths=self.paths[part])
+        return replace(
+            self,
+            pixels=self.pixels[part],
+            rewards=self.rewards[part],
+            paths=self.paths[part],
+        )
 
     def tiles(self) -> UInt8[np.ndarray, "n m tile tile 3"]:
         """Return the pixels of each cell, row-major: what a network of tiles takes."""
@@ -100,7 +109,9 @@ class Maps:
         return cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows * cols, side, side, 3)
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (tiles, paths): the data for the inner map `augmented_scores(TileRewards(...), oracle)`."""
+        """Return (tiles, paths): the data for the inner map `augmented_scores(TileRewards(...),
+        oracle)`.
+        """
         return self.tiles(), self.paths
 
     def optimal(self) -> OptimalPaths:
@@ -108,10 +119,16 @@ class Maps:
         return OptimalPaths.of(self.rewards)
 
     def redraw(self, seed: int) -> "Maps":
-        """Return the maps, each labelled by an optimal path drawn uniformly, where an oracle takes the first."""
-        drawn = self.optimal().draw(np.random.default_rng([seed, 3]))
+        """Return the maps, each labelled by an optimal path drawn uniformly, where an oracle takes
+        the first.
+        """
+        # Map i comes from the stream [seed, i], which is [seed, i, 0] too: the third number keeps
+        # the labels apart from all of them.
+        drawn = self.optimal().draw(np.random.default_rng([seed, 3, 1]))
         paths = drawn.astype(self.paths.dtype)
-        return replace(self, paths=paths, note=f"{self.note} Labels: random optimal paths.")
+        return replace(
+            self, paths=paths, note=f"{self.note} Labels: random optimal paths."
+        )
 
     def __repr__(self) -> str:
         rows, cols = self.grid
@@ -119,10 +136,12 @@ class Maps:
 
 
 class TileRewards(eqx.Module):
-    """The model: a CNN from the pixels of a tile to its reward, the same for all cells, with smooth activations.
+    """The model: a CNN from the pixels of a tile to its reward, the same for all cells, with smooth
+    activations.
 
-    Law: predict(w, tiles)[i] == CNN(...)(w, tiles[i] / 127.5 - 1)[0]. A stage is one product of a matrix whose rows are
-    the 3x3 patches of all tiles: in a scan on the CPU, the backward pass of XLA's convolution is 3 to 7 times as slow.
+    Law: predict(w, tiles)[i] == CNN(...)(w, tiles[i] / 127.5 - 1)[0]. A stage is one product of a
+    matrix whose rows are the 3x3 patches of all tiles: in a scan on the CPU, the backward pass of
+    XLA's convolution is 3 to 7 times as slow.
 
     >>> import jax
     >>> predict = TileRewards(tile=8, channels=(4, 8))
@@ -133,13 +152,17 @@ class TileRewards(eqx.Module):
 
     network: CNN
 
-    def __init__(self, tile: int, channels: Sequence[int] = (8, 16), activation: str = "elu"):
+    def __init__(
+        self, tile: int, channels: Sequence[int] = (8, 16), activation: str = "elu"
+    ):
         self.network = CNN((tile, tile, 3), channels, 1, activation)
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
         return self.network.init(key, dtype)
 
-    def __call__(self, w: Params, tiles: UInt8[Array | np.ndarray, "m t t 3"]) -> Float[Array, " m"]:
+    def __call__(
+        self, w: Params, tiles: UInt8[Array | np.ndarray, "m t t 3"]
+    ) -> Float[Array, " m"]:
         *stages, last = w
         dtype = last["W"].dtype
         x = jnp.asarray(tiles).astype(dtype) / 127.5 - 1  # in [-1, 1]
@@ -147,7 +170,9 @@ class TileRewards(eqx.Module):
         for stage in stages:
             m, side, _, depth = x.shape
             around = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-            shifts = [around[:, i : i + side, j : j + side] for i, j in np.ndindex(3, 3)]
+            shifts = [
+                around[:, i : i + side, j : j + side] for i, j in np.ndindex(3, 3)
+            ]
             patches = jnp.concatenate(shifts, axis=-1).reshape(-1, 9 * depth)
             weights = stage["W"].reshape(9 * depth, -1)
             image = act(patches @ weights + stage["b"][None])
@@ -170,16 +195,28 @@ def terrain_maps(
 ) -> Maps:
     """Make `count` random maps of smooth regions of grass, desert, water and rock.
 
-    Map i depends on the seed and i alone: more maps begin with the fewer. `region` is the size of the regions, in
-    cells. `tiles` is a directory of images to lay instead of the procedural textures (`terrain.read_tiles`).
+    Map i depends on the seed and i alone: more maps begin with the fewer. `region` is the size of
+    the regions, in cells. `tiles` is a directory of images to lay instead of the procedural
+    textures (`terrain.read_tiles`).
     """
-    for what, number in (("maps", count), ("rows", rows), ("columns", cols), ("pixels of a tile", tile)):
+    for what, number in (
+        ("maps", count),
+        ("rows", rows),
+        ("columns", cols),
+        ("pixels of a tile", tile),
+    ):
         if isinstance(number, bool) or int(number) != number or number < 1:
-            raise UserError(f"the number of {what} must be a positive integer; it is {number!r}.")
+            raise UserError(
+                f"the number of {what} must be a positive integer; it is {number!r}."
+            )
     if min(rows, cols) == 1:
-        raise UserError(f"a grid of {rows}x{cols} cells has one monotone path only: there is nothing to learn.")
+        raise UserError(
+            f"a grid of {rows}x{cols} cells has one monotone path only: there is nothing to learn."
+        )
     if not 0 < region < np.inf:
-        raise UserError(f"the size of the regions must be positive and finite; it is {region!r}.")
+        raise UserError(
+            f"the size of the regions must be positive and finite; it is {region!r}."
+        )
     values = _by_terrain(rewards)
     stock = None if tiles is None else terrain.read_tiles(tiles, tile)
     pixels = np.empty((count, rows * tile, cols * tile, 3), np.uint8)
@@ -193,11 +230,19 @@ def terrain_maps(
             pixels[i] = terrain.lay(rng, kinds, stock)
         hidden[i] = values[kinds]
     look = "procedural textures" if tiles is None else "tiles from a directory"
-    return Maps(pixels, hidden, best_paths(hidden), f"Random terrain of seed {seed}, {look}.")
+    return Maps(
+        pixels, hidden, best_paths(hidden), f"Random terrain of seed {seed}, {look}."
+    )
 
 
-def load_warcraft(folder: str | Path, split: str = "train", count: int | None = None, check: bool = True) -> Maps:
-    """Read the public Warcraft shortest-path files {split}_{maps,vertex_weights,shortest_paths}.npy, never unpickled.
+def load_warcraft(
+    folder: str | Path,
+    split: str = "train",
+    count: int | None = None,
+    check: bool = True,
+) -> Maps:
+    """Read the public Warcraft shortest-path files
+    {split}_{maps,vertex_weights,shortest_paths}.npy, never unpickled.
 
     Rewards are minus the vertex weights. The files' own labels are 8-neighbour shortest paths, which need not be
     monotone: they are checked for shape, but the labels here are monotone optima computed from the vertex weights.
@@ -206,14 +251,22 @@ def load_warcraft(folder: str | Path, split: str = "train", count: int | None = 
     if split not in ("train", "val", "test"):
         raise UserError(f'the split must be "train", "val" or "test"; it is {split!r}.')
     parts = ("maps", "vertex_weights", "shortest_paths")
-    maps, weights, paths = (read_array(Path(folder) / f"{split}_{part}.npy", check) for part in parts)
+    maps, weights, paths = (
+        read_array(Path(folder) / f"{split}_{part}.npy", check) for part in parts
+    )
     where = f"{folder}: {split}"
     if maps.dtype != np.uint8 or maps.ndim != 4 or maps.shape[3] != 3:
-        raise UserError(f"{where}_maps.npy must hold images (n, height, width, 3) of uint8; it is {_kind(maps)}.")
+        raise UserError(
+            f"{where}_maps.npy must hold images (n, height, width, 3) of uint8; it is {_kind(maps)}."
+        )
     if weights.dtype.kind not in "fiu" or weights.ndim != 3:
-        raise UserError(f"{where}_vertex_weights.npy must hold numbers (n, rows, cols); it is {_kind(weights)}.")
+        raise UserError(
+            f"{where}_vertex_weights.npy must hold numbers (n, rows, cols); it is {_kind(weights)}."
+        )
     if paths.shape != weights.shape or not np.isin(paths[:count], (0, 1)).all():
-        raise UserError(f"{where}_shortest_paths.npy must hold 0 and 1 in the shape {weights.shape}; see that file.")
+        raise UserError(
+            f"{where}_shortest_paths.npy must hold 0 and 1 in the shape {weights.shape}; see that file."
+        )
     hidden = -np.asarray(weights[:count], np.float32)
     if not np.isfinite(hidden).all():
         raise UserError(f"{where}_vertex_weights.npy has a value that is not finite.")
@@ -222,7 +275,9 @@ def load_warcraft(folder: str | Path, split: str = "train", count: int | None = 
 
 
 def best_paths(rewards: Float[np.ndarray, "n rows cols"]) -> Num[np.ndarray, "n m"]:
-    """Return the first optimal path of each map in the order of the oracle (ties: up before left), as 0/1 bytes."""
+    """Return the first optimal path of each map in the order of the oracle (ties: up before left),
+    as 0/1 bytes.
+    """
     n, rows, cols = rewards.shape
     paths = argmax(MonotonePaths(rows, cols), rewards.reshape(n, -1))
     return np.asarray(paths).astype(np.uint8)
@@ -250,12 +305,16 @@ def check_paths(paths: Num[np.ndarray, "n m"], rows: int, cols: int) -> None:
 
 
 def read_array(path: Path, check: bool) -> np.ndarray:
-    """Read a .npy file, never unpickled; with `check`, only if its md5 is that of the public file of its name."""
+    """Read a .npy file, never unpickled; with `check`, only if its md5 is that of the public file
+    of its name.
+    """
     check_readable(path)
     wanted = CHECKSUMS.get(path.name)
     if check and wanted:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            found = hashlib.file_digest(
+                file, lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
         if found != wanted:
             raise UserError(
                 f"{path}: its md5 is {found}, but that of the public file is {wanted}; get it again, or "
@@ -264,14 +323,17 @@ def read_array(path: Path, check: bool) -> np.ndarray:
     try:
         return mapped(path)
     except Damaged as error:
-        raise UserError(f"{path}: this is no plain .npy array of numbers ({error}).") from error
+        raise UserError(
+            f"{path}: this is no plain .npy array of numbers ({error})."
+        ) from error
 
 
 def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
-    """Return metrics for `minimize`: means over unseen maps, in cells and in units of reward (see OptimalPaths).
+    """Return metrics for `minimize`: means over unseen maps, in cells and in units of reward (see
+    OptimalPaths).
 
-    "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward lost. All are
-    inf where scores are nan, which leaves no best path.
+    "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward
+    lost. All are inf where scores are nan, which leaves no best path.
     """
     optimal = maps.optimal()
     tiles = jnp.asarray(maps.tiles())
@@ -292,7 +354,9 @@ def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
 
 def _by_terrain(rewards: Mapping[str, float | int]) -> Float[np.ndarray, " kinds"]:
     if sorted(rewards) != sorted(terrain.TERRAINS):
-        raise UserError(f"rewards must name {', '.join(terrain.TERRAINS)}; they name {', '.join(sorted(rewards))}.")
+        raise UserError(
+            f"rewards must name {', '.join(terrain.TERRAINS)}; they name {', '.join(sorted(rewards))}."
+        )
     values = np.array([rewards[name] for name in terrain.TERRAINS], float)
     if not np.isfinite(values).all() or np.any(np.diff(values) >= 0):
         raise UserError(

@@ -2,8 +2,8 @@
 
     hamming(y, y') = <cost(y), y'>        regret(y') = max_y <r, y> - <r, y'>
 
-Optimal monotone paths are far from unique: with a fixed reward for each terrain many paths are equally good, the label
-is one of them, and no learner knows which. `OptimalPaths` knows them all.
+Optimal monotone paths are far from unique: with a fixed reward for each terrain many paths are
+equally good, the label is one of them, and no learner knows which. `OptimalPaths` knows them all.
 """
 
 import functools
@@ -24,8 +24,11 @@ from ..problem import AbstractProblem
 from ..problem.rows import chunk_size, map_rows
 from ..types import Params
 
-CACHE = 4 * 2**20  # bytes of a chunk of `outputs`, which then stays in the cache: 3 to 5 times as fast on maps
-TIE = 1e-9  # scores this close, relative to the largest reward of the map, are one score: sums round differently
+# bytes of a chunk of `outputs`, which then stays in the cache: 3 to 5 times as fast on maps
+CACHE = 4 * 2**20
+# scores this close, relative to the largest reward of the map, are one score: sums round
+# differently
+TIE = 1e-9
 
 Outputs = Num[Array | np.ndarray, "n m"]
 
@@ -36,20 +39,33 @@ def argmax(oracle: AbstractOracle, a: Outputs) -> Float[Array, "n m"]:
     return jax.vmap(oracle.argmax)(a)
 
 
-def outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None = None) -> Array:
-    """Return read(argmax_y <predict(w, x_i), y>) for all samples x, in chunks that fit in memory; y if read is None."""
+def outputs(
+    predict: Callable,
+    oracle: AbstractOracle,
+    w: Params,
+    x: Any,
+    read: Callable | None = None,
+) -> Array:
+    """Return read(argmax_y <predict(w, x_i), y>) for all samples x, in chunks that fit in memory; y
+    if read is None.
+    """
     return _outputs(as_inner(predict), oracle, w, x, read)
 
 
-def hamming(oracle: AbstractOracle, truth: Outputs, predicted: Outputs) -> Float[np.ndarray, " n"]:
+def hamming(
+    oracle: AbstractOracle, truth: Outputs, predicted: Outputs
+) -> Float[np.ndarray, " n"]:
     """Return <cost(y), y'>: cells off the true path, or wrong labels."""
     return np.asarray(_hamming(oracle, truth, predicted))
 
 
 def label_error(
-    truth: Int[np.ndarray, "n t"], predicted: Int[np.ndarray, "n t"], lengths: Int[np.ndarray, " n"]
+    truth: Int[np.ndarray, "n t"],
+    predicted: Int[np.ndarray, "n t"],
+    lengths: Int[np.ndarray, " n"],
 ) -> float:
-    """Return the share of wrong labels among the first lengths_i of each sequence, all sequences together.
+    """Return the share of wrong labels among the first lengths_i of each sequence, all sequences
+    together.
 
     >>> label_error(np.array([[1, 2, 0], [3, 0, 0]]), np.array([[1, 1, 5], [3, 0, 0]]), np.array([2, 1]))
     0.3333333333333333
@@ -59,7 +75,9 @@ def label_error(
 
 
 def exact_share(problem: AbstractProblem, w: Params) -> float:
-    """Return the share of samples for which `top` was enough, so that f_nu is exact, in a smoothed problem."""
+    """Return the share of samples for which `top` was enough, so that f_nu is exact, in a smoothed
+    problem.
+    """
     f = problem.outer
     if not isinstance(f, SimplexSmoothing):
         raise TypeError(
@@ -69,7 +87,9 @@ def exact_share(problem: AbstractProblem, w: Params) -> float:
     return float(_exact_share(problem, f, w))
 
 
-def together(evaluate: Callable[[Params], dict[str, float]], names: Sequence[str]) -> dict[str, Callable]:
+def together(
+    evaluate: Callable[[Params], dict[str, float]], names: Sequence[str]
+) -> dict[str, Callable]:
     """Return metrics for `minimize` that share one evaluation: `evaluate(w)` runs once for each w."""
     last: list[Any] = [None, {}]
 
@@ -83,7 +103,8 @@ def together(evaluate: Callable[[Params], dict[str, float]], names: Sequence[str
 
 @dataclass(frozen=True)
 class OptimalPaths:
-    """All optimal monotone paths of n maps, from the rewards (n, rows, cols) of their cells, by dynamic programming.
+    """All optimal monotone paths of n maps, from the rewards (n, rows, cols) of their cells, by
+    dynamic programming.
 
         best[r, c] = reward[r, c] + max(best[r-1, c], best[r, c-1])
 
@@ -100,7 +121,8 @@ class OptimalPaths:
 
     rewards: Float[np.ndarray, "n rows cols"]
     score: Float[np.ndarray, " n"]
-    above: Bool[np.ndarray, "n rows cols"]  # an optimal path to this cell comes from above
+    # an optimal path to this cell comes from above
+    above: Bool[np.ndarray, "n rows cols"]
     left: Bool[np.ndarray, "n rows cols"]
 
     @classmethod
@@ -109,9 +131,12 @@ class OptimalPaths:
         rewards = np.asarray(rewards, np.float64)
         finite = np.isfinite(rewards).all((1, 2))
         if not finite.all():
-            raise ValueError(f"Rewards must be finite; map {int(np.argmin(finite))} has others.")
+            raise ValueError(
+                f"Rewards must be finite; map {int(np.argmin(finite))} has others."
+            )
         n, rows, cols = rewards.shape
-        best = np.full((n, rows + 1, cols + 1), -np.inf)  # one row above and one column to the left of the grid
+        # one row above and one column to the left of the grid
+        best = np.full((n, rows + 1, cols + 1), -np.inf)
         best[:, 1, 1] = rewards[:, 0, 0]
         above = np.zeros(rewards.shape, bool)
         left = np.zeros(rewards.shape, bool)
@@ -145,20 +170,29 @@ class OptimalPaths:
         return share.reshape(len(share), -1)
 
     def floor(self, labels: Outputs) -> Float[np.ndarray, " n"]:
-        """Return E hamming(label, y), y an optimal path drawn uniformly: what rewards and a coin for ties achieve."""
+        """Return E hamming(label, y), y an optimal path drawn uniformly: what rewards and a coin
+        for ties achieve.
+        """
         return self._length() - np.sum(self.marginals() * np.asarray(labels), axis=1)
 
     def spread(self) -> Float[np.ndarray, " n"]:
-        """Return E hamming(y, y') of two optimal paths drawn uniformly: the floor, on average over labels so drawn."""
+        """Return E hamming(y, y') of two optimal paths drawn uniformly: the floor, on average over
+        labels so drawn.
+        """
         return self._length() - np.sum(self.marginals() ** 2, axis=1)
 
     def nearest(self, predicted: Outputs) -> Float[np.ndarray, " n"]:
-        """Return min over optimal y of hamming(y, y'): 0 where y' is optimal, whichever way ties were broken."""
+        """Return min over optimal y of hamming(y, y'): 0 where y' is optimal, whichever way ties
+        were broken.
+        """
         return self._length() - self._most(np.asarray(predicted, np.float64))
 
     def least(self) -> Float[np.ndarray, " n"]:
-        """Return min_y' E hamming(y, y'), y drawn uniformly: no learner does better on such labels (`Maps.redraw`)."""
-        marginals = self.marginals()  # as rewards of all paths: the best y' need not be optimal
+        """Return min_y' E hamming(y, y'), y drawn uniformly: no learner does better on such labels
+        (`Maps.redraw`).
+        """
+        # as rewards of all paths: the best y' need not be optimal
+        marginals = self.marginals()
         oracle = MonotonePaths(*self.rewards.shape[1:])
         y = np.asarray(argmax(oracle, marginals))
         return self._length() - np.sum(marginals * y, axis=1)
@@ -191,7 +225,9 @@ class OptimalPaths:
         counts = np.zeros((n, rows + 1, cols + 1))
         counts[:, 1, 1] = 1
         for i, j, up, back in _steps(counts):
-            counts[:, i + 1, j + 1] = self.above[:, i, j] * up + self.left[:, i, j] * back
+            counts[:, i + 1, j + 1] = (
+                self.above[:, i, j] * up + self.left[:, i, j] * back
+            )
         return counts[:, 1:, 1:]
 
     def _most(self, gains: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " n"]:
@@ -208,7 +244,8 @@ class OptimalPaths:
 
 
 def _steps(table: np.ndarray) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    """Yield every cell (i, j) of a grid but the first, with the entries of the cells above and to the left of it.
+    """Yield every cell (i, j) of a grid but the first, with the entries of the cells above and to
+    the left of it.
 
     The table (n, rows + 1, cols + 1) has one row above the grid and one column to the left of it.
     """
@@ -218,7 +255,9 @@ def _steps(table: np.ndarray) -> Iterator[tuple[int, int, np.ndarray, np.ndarray
 
 
 @compiled
-def _outputs(predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None) -> Array:
+def _outputs(
+    predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable | None
+) -> Array:
     def output(x: Any) -> Array:
         y = oracle.argmax(predict(w, x))
         return y if read is None else read(y)
@@ -236,6 +275,8 @@ def _exact_share(problem: AbstractProblem, f: SimplexSmoothing, w: Params) -> Ar
 
 
 @jax.jit
-def _hamming(oracle: AbstractOracle, truth: Shaped[Array, "n m"], predicted: Shaped[Array, "n m"]) -> Array:
+def _hamming(
+    oracle: AbstractOracle, truth: Shaped[Array, "n m"], predicted: Shaped[Array, "n m"]
+) -> Array:
     cost = jax.vmap(oracle.cost)(truth)
     return jnp.sum(cost * predicted.astype(cost.dtype), axis=1)

@@ -1,4 +1,6 @@
-"""Where the data of a study come from: its file, another file, a stand-in, or the study's own generator."""
+"""Where the data of a study come from: its file, another file, a stand-in, or the study's own
+generator.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +10,8 @@ SYNTHETIC = "synthetic"
 
 @dataclass(frozen=True)
 class Origin:
-    """A data set by its name. `source` says in words where it comes from; `content` is a checksum or its like.
+    """A data set by its name. `source` says in words where it comes from; `content` is a checksum
+    or its like.
 
     file          the file that the name stands for
     another file  a file that the user gave in its place

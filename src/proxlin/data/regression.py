@@ -19,7 +19,9 @@ DEGREES = 3.0  # of freedom of the Student noise: heavy tails, but a finite vari
 
 @dataclass(frozen=True)
 class Teacher:
-    """What generates the data; everything random follows from `seed`, and n does not change the test set."""
+    """What generates the data; everything random follows from `seed`, and n does not change the
+    test set.
+    """
 
     seed: int
     snr: float
@@ -31,12 +33,18 @@ class Teacher:
 
     def __post_init__(self):
         if self.noise not in NOISES:
-            raise ValueError(f"No noise is called {self.noise!r}; take one of {', '.join(NOISES)}.")
+            raise ValueError(
+                f"No noise is called {self.noise!r}; take one of {', '.join(NOISES)}."
+            )
         if not self.snr > 0:
-            raise ValueError(f"The signal-to-noise ratio must be positive; it is {self.snr}.")
+            raise ValueError(
+                f"The signal-to-noise ratio must be positive; it is {self.snr}."
+            )
 
     def sample(self, n: int, part: str) -> "Sample":
-        """Draw n samples of a part ("train", "validation" or "test"), each part from a stream of its own."""
+        """Draw n samples of a part ("train", "validation" or "test"), each part from a stream of
+        its own.
+        """
         w, sigma = self._weights()
         stream = 1 + PARTS.index(part)
         rng = np.random.default_rng([self.seed, stream])

@@ -54,28 +54,39 @@ class Words:
         return len(self.lengths)
 
     def __getitem__(self, part: slice | np.ndarray) -> "Words":
-        return Words(self.pixels[part], self.labels[part], self.lengths[part], self.folds[part])
+        return Words(
+            self.pixels[part], self.labels[part], self.lengths[part], self.folds[part]
+        )
 
     def of(self, folds: Iterable[int]) -> "Words":
-        """Return the words of some folds; the standard setting trains on `of([0])` and tests on `of(range(1, 10))`."""
+        """Return the words of some folds; the standard setting trains on `of([0])` and tests on
+        `of(range(1, 10))`.
+        """
         inside = np.isin(self.folds, list(folds))
         if not inside.any():
-            raise UserError(f"no word is in the folds {list(folds)}; there are {np.unique(self.folds).tolist()}.")
+            raise UserError(
+                f"no word is in the folds {list(folds)}; there are {np.unique(self.folds).tolist()}."
+            )
         return self[inside]
 
     def data(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Return ((pixels, lengths), y): what `augmented_scores(ChainScores(...), ...)` takes as an inner map."""
+        """Return ((pixels, lengths), y): what `augmented_scores(ChainScores(...), ...)` takes as an
+        inner map.
+        """
         return (self.pixels, self.lengths), encoded(self.oracle, self.labels)
 
     def text(self, labels: Int[np.ndarray, "n t"] | None = None) -> list[str]:
         """Return the words as strings, or those of predicted labels."""
         rows = self.labels if labels is None else labels
         pairs = zip(rows, self.lengths, strict=True)
-        return ["".join(ALPHABET[label] for label in row[:length]) for row, length in pairs]
+        return [
+            "".join(ALPHABET[label] for label in row[:length]) for row, length in pairs
+        ]
 
 
 class ChainScores(eqx.Module):
-    """The model: w = {"letter": an MLP's, "pairs": T (26, 26)}; without `pairs` each letter stands for itself.
+    """The model: w = {"letter": an MLP's, "pairs": T (26, 26)}; without `pairs` each letter stands
+    for itself.
 
     `hidden` () is a linear score of the pixels; (64,) a network with one hidden layer. Positions beyond the length of a
     word are padded as `Chains` says.
@@ -103,7 +114,9 @@ class ChainScores(eqx.Module):
         self.letter = MLP((inputs, *hidden, oracle.labels), activation)
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Return a network's usual start, but zero for the last layer and the pairs: every word scores 0."""
+        """Return a network's usual start, but zero for the last layer and the pairs: every word
+        scores 0.
+        """
         *layers, last = self.letter.init(key, dtype)
         last = jax.tree.map(jnp.zeros_like, last)
         w: dict[str, Any] = {"letter": [*layers, last]}
@@ -128,7 +141,9 @@ class ChainScores(eqx.Module):
 
 
 def encoded(oracle: Chains, labels: Int[np.ndarray, "n t"]) -> UInt8[np.ndarray, "n m"]:
-    """Return `oracle.encode` of every row, as bytes 0/1; positions beyond the length of a sequence have label 0."""
+    """Return `oracle.encode` of every row, as bytes 0/1; positions beyond the length of a sequence
+    have label 0.
+    """
     n = len(labels)
     count = oracle.labels
     y = np.zeros((n, oracle.size()), np.uint8)
@@ -149,7 +164,9 @@ def load_words(path: str | Path) -> Words:
     pixels, labels, lengths, folds = (parts[name] for name in PARTS)
     for name, array in parts.items():
         if array.dtype.kind not in "iub":
-            raise UserError(f"{path}: the array {name} must hold whole numbers; it holds {array.dtype}.")
+            raise UserError(
+                f"{path}: the array {name} must hold whole numbers; it holds {array.dtype}."
+            )
         axes = 2 if name == "pixels" else 1
         if array.ndim != axes:
             raise UserError(
@@ -158,7 +175,9 @@ def load_words(path: str | Path) -> Words:
     if len(lengths) == 0 or lengths.min() < 1:
         raise UserError(f"{path}: there must be a word, and every word needs a letter.")
     if len(folds) != len(lengths):
-        raise UserError(f"{path}: there are {len(lengths)} words in word_lengths, but {len(folds)} in folds.")
+        raise UserError(
+            f"{path}: there are {len(lengths)} words in word_lengths, but {len(folds)} in folds."
+        )
     total = int(lengths.sum(dtype=np.int64))
     if not total == len(labels) == len(pixels):
         raise UserError(
@@ -167,9 +186,13 @@ def load_words(path: str | Path) -> Words:
     wrong = (labels < 0) | (labels >= LETTERS)
     if wrong.any():
         where = int(np.argmax(wrong))
-        raise UserError(f"{path}: the label of letter {where} is {labels[where]}; labels are 0 to {LETTERS - 1}.")
+        raise UserError(
+            f"{path}: the label of letter {where} is {labels[where]}; labels are 0 to {LETTERS - 1}."
+        )
     if pixels.dtype != np.uint8 or pixels.shape[1] * 8 != SHAPE[0] * SHAPE[1]:
-        raise UserError(f"{path}: pixels must be {SHAPE[0]}x{SHAPE[1]} bits packed into 16 bytes of uint8 a letter.")
+        raise UserError(
+            f"{path}: pixels must be {SHAPE[0]}x{SHAPE[1]} bits packed into 16 bytes of uint8 a letter."
+        )
     inside = np.arange(lengths.max())[None] < lengths[:, None]
     images = np.zeros((*inside.shape, SHAPE[0] * SHAPE[1]), np.uint8)
     images[inside] = np.unpackbits(pixels, axis=1)
@@ -204,7 +227,8 @@ def words_of(content: str) -> Words:
 
 
 def synthetic_words(count: int = 4000, seed: int = 0, flips: float = 0.2) -> Words:
-    """Make words of a random language: 26 random glyphs, each letter followed by one of five most of the time.
+    """Make words of a random language: 26 random glyphs, each letter followed by one of five most
+    of the time.
 
     An image is its glyph moved by up to a pixel each way, with a share of its pixels flipped.
     """
@@ -222,12 +246,16 @@ def synthetic_words(count: int = 4000, seed: int = 0, flips: float = 0.2) -> Wor
         labels[:, t] = (rng.random((count, 1)) > cumulative[:, :-1]).sum(1)
     down, right = rng.integers(-1, 2, (2, count, longest, 1, 1))
     rows, cols = np.indices(SHAPE)
-    moved = glyphs[labels[..., None, None], (rows - down) % SHAPE[0], (cols - right) % SHAPE[1]]
+    moved = glyphs[
+        labels[..., None, None], (rows - down) % SHAPE[0], (cols - right) % SHAPE[1]
+    ]
     flipped = rng.random((count, longest, *SHAPE)) < flips
     images = (moved ^ flipped).reshape(count, longest, -1)
     inside = np.arange(longest)[None] < lengths[:, None]
     pixels = (images & inside[..., None]).astype(np.uint8)
-    return Words(pixels, np.where(inside, labels, 0), lengths, rng.integers(0, 10, count))
+    return Words(
+        pixels, np.where(inside, labels, 0), lengths, rng.integers(0, 10, count)
+    )
 
 
 def _glyphs(rng: np.random.Generator) -> np.ndarray:
@@ -239,12 +267,16 @@ def _glyphs(rng: np.random.Generator) -> np.ndarray:
 
 
 def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
-    """Return metrics for `minimize` on unseen words: "letters", the share of wrong letters, and "words", of words."""
+    """Return metrics for `minimize` on unseen words: "letters", the share of wrong letters, and
+    "words", of words.
+    """
     x = (jnp.asarray(words.pixels), jnp.asarray(words.lengths))
     inside = np.arange(words.labels.shape[1])[None] < words.lengths[:, None]
 
     def evaluate(w: Params) -> dict[str, float]:
-        found = np.asarray(outputs(predict, predict.oracle, w, x, predict.oracle.decode))
+        found = np.asarray(
+            outputs(predict, predict.oracle, w, x, predict.oracle.decode)
+        )
         letters = label_error(words.labels, found, words.lengths)
         wrong = ((found != words.labels) & inside).any(axis=1)
         return {"letters": letters, "words": float(np.mean(wrong))}
@@ -257,9 +289,13 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         arrays = read_arrays(path, compressed=True)
     except Damaged as error:
-        raise UserError(f"{path}: this is no .npz archive of plain arrays ({error}).") from error
+        raise UserError(
+            f"{path}: this is no .npz archive of plain arrays ({error})."
+        ) from error
     missing = [name for name in PARTS if name not in arrays]
     if missing:
         listed = ", ".join(repr(name)[:40] for name in list(arrays)[:10]) or "none"
-        raise UserError(f"{path}: the array {missing[0]} is missing; there is {listed}.")
+        raise UserError(
+            f"{path}: the array {missing[0]} is missing; there is {listed}."
+        )
     return {name: arrays[name] for name in PARTS}

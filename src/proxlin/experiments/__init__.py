@@ -1,8 +1,8 @@
 """The experiments of the paper, each of which registers itself when its module is imported.
 
-A study is a file, NAME.py; what its workers run is in NAME_task.py. A module of your own joins them through the
-environment: `PROXLIN_EXPERIMENTS=my_module proxlin reproduce all`, where `my_module` is importable (several are
-separated by commas) and calls `proxlin.experiments.engine.base.register`.
+A study is a file, NAME.py; what its workers run is in NAME_task.py. A module of your own joins them
+through the environment: `PROXLIN_EXPERIMENTS=my_module proxlin reproduce all`, where `my_module` is
+importable (several are separated by commas) and calls `proxlin.experiments.engine.base.register`.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,8 @@ from importlib import import_module
 from ..errors import UserError
 from .engine.base import Experiment, registered
 
-# The experiments by the module that registers them, imported on demand. A new one is a module and a line here.
+# The experiments by the module that registers them, imported on demand. A new one is a module and a
+# line here.
 MODULES: dict[str, tuple[str, ...]] = {
     "equations": ("fig5",),
     "figure1": ("fig1",),
@@ -24,8 +25,11 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 
 
-def experiments(more: Iterable[str] = (), wanted: Iterable[str] = ()) -> dict[str, Experiment]:
-    """Return the experiments by name: those that the modules in `more` register, and the package's own.
+def experiments(
+    more: Iterable[str] = (), wanted: Iterable[str] = ()
+) -> dict[str, Experiment]:
+    """Return the experiments by name: those that the modules in `more` register, and the package's
+    own.
 
     If all of `wanted` are found among some of them, the other modules are not imported.
     """
@@ -40,12 +44,16 @@ def experiments(more: Iterable[str] = (), wanted: Iterable[str] = ()) -> dict[st
         try:
             import_module(f"{__name__}.{module}")
         except ModuleNotFoundError as error:
-            raise UserError(f"{error.name} is not installed: pip install 'proxlin[experiments]'.") from error
+            raise UserError(
+                f"{error.name} is not installed: pip install 'proxlin[experiments]'."
+            ) from error
     return registered()
 
 
 def _homes(wanted: set[str]) -> Iterable[str]:
-    """Return the modules to import for these experiments; all of them if one is unknown, or if none is named."""
+    """Return the modules to import for these experiments; all of them if one is unknown, or if none
+    is named.
+    """
     missing = wanted - registered().keys()
     homes = {name: module for module, names in MODULES.items() for name in names}
     if not wanted or not missing <= homes.keys():

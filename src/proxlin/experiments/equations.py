@@ -1,7 +1,9 @@
-"""Figure 5: stochastic nonlinear equations, f((1/n) sum_i phi_i(w)) with four losses of the margin, on real data.
+"""Figure 5: stochastic nonlinear equations, f((1/n) sum_i phi_i(w)) with four losses of the margin,
+on real data.
 
-All settings are tuned on a validation part of the training set, the test set is looked at once. Effective passes count
-every phi, JVP and VJP: a Jacobian of four rows costs 5/2 passes, a gradient one.
+All settings are tuned on a validation part of the training set, the test set is looked at once.
+Effective passes count every phi, JVP and VJP: a Jacobian of four rows costs 5/2 passes, a gradient
+one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,10 +72,14 @@ class Config:
         demand_known("outer", self.outer, OUTERS)
         demand_positive(self, "passes", "settings", "finalists")
         if self.rows < 0 or self.seeds < 2:
-            raise ValueError("seeds has to be at least 2: a difference needs an interval; and rows not negative.")
+            raise ValueError(
+                "seeds has to be at least 2: a difference needs an interval; and rows not negative."
+            )
 
 
-def case_of(origin: Origin, method: str, config: Config, setting: Setting, seed: int) -> Case:
+def case_of(
+    origin: Origin, method: str, config: Config, setting: Setting, seed: int
+) -> Case:
     """Return the case of one setting on one seed."""
     asked = {"data": origin.name, "content": origin.content, "method": method}
     settings = {
@@ -84,7 +90,9 @@ def case_of(origin: Origin, method: str, config: Config, setting: Setting, seed:
     }
     source = classification.known(origin.name)
     work = 0.1 + SECONDS * source.rows * source.columns * config.passes
-    return Case(TASK, settings, work, f"{origin.name} {method} {setting.get('batch', '')}")
+    return Case(
+        TASK, settings, work, f"{origin.name} {method} {setting.get('batch', '')}"
+    )
 
 
 def bias_case(origin: Origin, batch: int, config: Config, seed: int) -> Case:
@@ -96,7 +104,10 @@ def bias_case(origin: Origin, batch: int, config: Config, seed: int) -> Case:
 
 def bias_cases(config: Config, data: Sequence[Origin], seed: int) -> list[Case]:
     """Return a case for each data set and batch size."""
-    return [bias_case(origin, batch, config, seed) for origin, batch in product(data, equations_bias.BATCHES)]
+    return [
+        bias_case(origin, batch, config, seed)
+        for origin, batch in product(data, equations_bias.BATCHES)
+    ]
 
 
 def origins_of(config: Config) -> list[Origin]:
@@ -109,14 +120,23 @@ def entries_of(config: Config, data: Sequence[Origin]) -> list[Entry]:
     entries = []
     for origin, (method, axes) in product(data, GRIDS.items()):
         case = partial(case_of, origin, method, config)
-        entries.append(Entry((origin.label, method), Grid(axes, config.settings), case, config.seeds))
+        entries.append(
+            Entry(
+                (origin.label, method), Grid(axes, config.settings), case, config.seeds
+            )
+        )
     return entries
 
 
 def plan(config: Config, seed: int) -> Plan:
     """Say what will run."""
     data = origins_of(config)
-    return tuned_plan(entries_of(config, data), config.finalists, seed, bias_cases(config, data, 1000 * seed))
+    return tuned_plan(
+        entries_of(config, data),
+        config.finalists,
+        seed,
+        bias_cases(config, data, 1000 * seed),
+    )
 
 
 def loss_rows(found: Found) -> list[Row]:
@@ -140,11 +160,15 @@ def loss_rows(found: Found) -> list[Row]:
 
 
 def duel_rows(config: Config, found: Found) -> list[dict[str, Any]]:
-    """Return the test loss of Gauss-Newton over that of the gradient method, less 1, for each pair of DUELS."""
+    """Return the test loss of Gauss-Newton over that of the gradient method, less 1, for each pair
+    of DUELS.
+    """
     rows = []
     names = dict.fromkeys(name for name, _ in found)
     for name, (one, two) in product(names, DUELS):
-        mean, low, high, winner = compare(found[name, one].losses(), found[name, two].losses(), config.tie)
+        mean, low, high, winner = compare(
+            found[name, one].losses(), found[name, two].losses(), config.tie
+        )
         rows.append(
             {
                 "data": name,
@@ -190,13 +214,17 @@ def _numbers(rows: Rows) -> str:
 
 
 def _intervals(rows: Rows) -> str:
-    return "95 % " + ", ".join(f"[{row['low']:+.2%}, {row['high']:+.2%}]" for row in rows)
+    return "95 % " + ", ".join(
+        f"[{row['low']:+.2%}, {row['high']:+.2%}]" for row in rows
+    )
 
 
 def curves_of(found: Found) -> list[Curve]:
     """Return the test losses over passes and over seconds."""
     return [
-        Curve(name, LABELS[method], curve(each.runs, axis), curve(each.runs, "test"), axis)
+        Curve(
+            name, LABELS[method], curve(each.runs, axis), curve(each.runs, "test"), axis
+        )
         for axis in ("passes", "seconds")
         for (name, method), each in found.items()
     ]
@@ -209,20 +237,24 @@ def curve_rows(found: Found, column: str, name: str) -> list[Row]:
         passes = curve(each.runs, "passes").mean(0).tolist()
         values = curve(each.runs, column).mean(0).tolist()
         for at, value in zip(passes, values, strict=True):
-            rows.append({"data": data, "method": LABELS[method], "passes": at, name: value})
+            rows.append(
+                {"data": data, "method": LABELS[method], "passes": at, name: value}
+            )
     return rows
 
 
 def run(config: Config, context: Context) -> Result:
     """Tune every method on every data set, compare them, and measure the bias of a mini-batch."""
     for origin in context.data:
-        classification.parts(origin.name, 0, say=lambda text: None)  # a file is parsed here once, not by every worker
+        # a file is parsed here once, not by every worker
+        classification.parts(origin.name, 0, say=lambda text: None)
     found = tune(entries_of(config, context.data), context, config.finalists)
     duels = duel_rows(config, found)
     results = context.sweep(bias_cases(config, context.data, first_seed(context)))
     asked = product(context.data, equations_bias.BATCHES)
     biases = [
-        {"data": origin.label, "batch": batch, **each} for (origin, batch), each in zip(asked, results, strict=True)
+        {"data": origin.label, "batch": batch, **each}
+        for (origin, batch), each in zip(asked, results, strict=True)
     ]
     notes = [
         f"Every method tried {config.settings} settings within {config.passes:g} effective passes; lines are means of "
@@ -230,7 +262,9 @@ def run(config: Config, context: Context) -> Result:
         f"The bias of a mini-batch subgradient is measured at the start, by {equations_bias.DRAWS} draws on one split.",
     ]
     if config.rows:
-        notes.append(f"This profile trains on at most {config.rows} rows of each data set.")
+        notes.append(
+            f"This profile trains on at most {config.rows} rows of each data set."
+        )
     return Result(
         tables={
             "losses": loss_rows(found),

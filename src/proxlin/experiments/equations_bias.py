@@ -1,10 +1,12 @@
-"""Claim C9, judged with Figure 5: the mini-batch subgradient of f(mean), g_B = J_B' f'(u_B), is biased.
+"""Claim C9, judged with Figure 5: the mini-batch subgradient of f(mean), g_B = J_B' f'(u_B), is
+biased.
 
     bias = <E [g_B - g - c_B], e> / |g|,        c_B = (J_B - J)' f'(u) + J' H (u_B - u),  E c_B = 0
 
-along the direction e that half of the draws show; the other half measures it, so that without a bias the number is 0 on
-average, and not the length of a noisy mean. c_B, with H the derivative of f' at u, takes out what is linear in the
-noise: without it 4000 draws could not tell a bias of 0.4 % from none.
+along the direction e that half of the draws show; the other half measures it, so that without a
+bias the number is 0 on average, and not the length of a noisy mean. c_B, with H the derivative of
+f' at u, takes out what is linear in the noise: without it 4000 draws could not tell a bias of 0.4 %
+from none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,9 @@ RULE = (
 )
 
 
-def measure(problem: LossOfMean, w: jax.Array, batch: int, seed: int) -> dict[str, float]:
+def measure(
+    problem: LossOfMean, w: jax.Array, batch: int, seed: int
+) -> dict[str, float]:
     """Return the bias at w with its 95 % interval."""
     rows = np.random.default_rng(seed).integers(0, len(problem), (DRAWS, batch))
     slope = problem.outer.subgradient
@@ -60,7 +64,9 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     seen = [row["low"] > ROUNDING for row in mine]
     none = [row["high"] < SMALL for row in mine]
     numbers = ", ".join(f"{row['data']} {100 * row['bias']:.3g} %" for row in mine)
-    ranges = ", ".join(f"[{100 * row['low']:.3g}, {100 * row['high']:.3g}] %" for row in mine)
+    ranges = ", ".join(
+        f"[{100 * row['low']:.3g}, {100 * row['high']:.3g}] %" for row in mine
+    )
     return Verdict(
         "C9",
         judged(all(seen), not any(seen) and all(none)),

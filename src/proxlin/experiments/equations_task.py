@@ -33,7 +33,8 @@ from .tasks import power_step
 
 OUTERS = {"huber": Huber, "l1": L1, "l2": L2}
 _STEP = Lattice(1.0, HALF_DECADE, (-2, 0, 2, 4))
-_BATCH = Choice((64, 256, 1024), (1,), ordered=True)  # of the Jacobian; that of the value is twice as large
+# of the Jacobian; that of the value is twice as large
+_BATCH = Choice((64, 256, 1024), (1,), ordered=True)
 _KAPPA = Lattice(0.1, HALF_DECADE, (-4, -2, 0, 2))
 _STOCHASTIC: dict[str, Axis] = {"kappa": _KAPPA, "batch": _BATCH}
 GRIDS: dict[str, dict[str, Axis]] = {
@@ -51,7 +52,9 @@ POINTS = 101  # of a curve; more are not seen
 Problems = tuple[LossOfMean, LossOfMean, LossOfMean]
 
 
-def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
+def solver_of(
+    method: str, setting: Mapping[str, Any], n: int, passes: float
+) -> AbstractSolver:
     """Return the solver of a method with the numbers of a setting."""
     if method == "gd":
         return subgradient_descent(setting["step"])
@@ -61,11 +64,15 @@ def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) ->
     if method == "sgd":
         schedule = power_step(setting["step"], setting["decay"], passes * n / batch)
         return sgd(schedule, batch_size=batch)
-    return stochastic_gauss_newton(setting["kappa"], 2 * batch, batch, ESTIMATORS[method])
+    return stochastic_gauss_newton(
+        setting["kappa"], 2 * batch, batch, ESTIMATORS[method]
+    )
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one case; returns the curves, and the losses at the best checkpoint on the validation set."""
+    """Run one case; returns the curves, and the losses at the best checkpoint on the validation
+    set.
+    """
     problem, validation, test = asked_problems(settings)
     passes = settings["passes"]
     run = minimize(
@@ -76,8 +83,12 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
         seed=settings["seed"],
         metrics={"validation": validation.value, "test": test.value},
     )
-    history = {name: np.where(np.isfinite(column), column, np.inf) for name, column in run.history.items()}
-    within = history["passes"] <= passes + ROUNDING  # the last step may cost more than was left
+    history = {
+        name: np.where(np.isfinite(column), column, np.inf)
+        for name, column in run.history.items()
+    }
+    # the last step may cost more than was left
+    within = history["passes"] <= passes + ROUNDING
     best = int(np.argmin(np.where(within, history["validation"], np.inf)))
     keep = _thinned(int(within.sum()))
     return {
@@ -86,7 +97,10 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
         "train_loss": float(history["value"][best]),
         "best_at": float(history["passes"][best]),
         "status": str(run.status),
-        **{f"curve_{name}": history[name][keep].tolist() for name in ("passes", "seconds", "test")},
+        **{
+            f"curve_{name}": history[name][keep].tolist()
+            for name in ("passes", "seconds", "test")
+        },
     }
 
 
@@ -105,17 +119,23 @@ def start_of(problem: LossOfMean) -> jax.Array:
 def biased(settings: Mapping[str, Any]) -> dict[str, float]:
     """Return the bias of the mini-batch subgradient at the start."""
     problem, _, _ = asked_problems(settings)
-    return equations_bias.measure(problem, start_of(problem), settings["batch"], settings["seed"])
+    return equations_bias.measure(
+        problem, start_of(problem), settings["batch"], settings["seed"]
+    )
 
 
 def asked_problems(settings: Mapping[str, Any]) -> Problems:
     """Return the problems of the training, validation and test rows of a case."""
-    return problems_of(*(settings[name] for name in ("data", "content", "rows", "seed", "outer")))
+    return problems_of(
+        *(settings[name] for name in ("data", "content", "rows", "seed", "outer"))
+    )
 
 
 @lru_cache(maxsize=2)
 def problems_of(name: str, content: str, rows: int, seed: int, outer: str) -> Problems:
-    """Return the problems of the training, validation and test rows, from the data of this `content` and no other."""
+    """Return the problems of the training, validation and test rows, from the data of this
+    `content` and no other.
+    """
     parts = classification.parts(name, seed, say=lambda text: None)
     if parts.origin.content != content:
         raise UserError(
@@ -126,7 +146,12 @@ def problems_of(name: str, content: str, rows: int, seed: int, outer: str) -> Pr
 
     def problem(part: Any, most: int) -> LossOfMean:
         if most:
-            part = part[rng.permutation(len(part))[:most]]  # by chance: the files are in an order of their own
+            # by chance: the files are in an order of their own
+            part = part[rng.permutation(len(part))[:most]]
         return equations(part.x, part.y, OUTERS[outer]())
 
-    return problem(parts.train, rows), problem(parts.validation, rows), problem(parts.test, 0)
+    return (
+        problem(parts.train, rows),
+        problem(parts.validation, rows),
+        problem(parts.test, 0),
+    )

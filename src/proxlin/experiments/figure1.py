@@ -26,7 +26,10 @@ KINK = 0.05  # the distance from the kink within which anchors lie
 DISTANCES = (0.05, 0.1, 0.2, 0.4)  # from an anchor, at which models are judged
 RESAMPLES = 1000  # of the bootstrap
 RULE = "Holds if the interval of the ratio is below 1; fails if it is above 1."
-CONFIGS = {"quick": {"anchors": 400, "steps": 30}, "paper": {"anchors": 4000, "steps": 60}}
+CONFIGS = {
+    "quick": {"anchors": 400, "steps": 30},
+    "paper": {"anchors": 4000, "steps": 60},
+}
 DATA = generated(
     "two functions",
     "formulas: the one that the paper draws, and a nonsmooth Rosenbrock function",
@@ -45,13 +48,17 @@ def curve() -> MeanOfLosses:
 
 
 def valley() -> MeanOfLosses:
-    """Return a nonsmooth, nonconvex function of two variables, with a curved kink and its minimum 0 at (1, 1)."""
+    """Return a nonsmooth, nonconvex function of two variables, with a curved kink and its minimum 0
+    at (1, 1).
+    """
     parts = as_inner(lambda w, _: jnp.stack([10 * (w[1] - w[0] ** 2), 1 - w[0]]))
     return MeanOfLosses(parts, L1(), ONE)
 
 
 def run(context: Context) -> Result:
-    """Take the step of the paper's figure, walk down the valley, and measure both models near the kink."""
+    """Take the step of the paper's figure, walk down the valley, and measure both models near the
+    kink.
+    """
     one = curve()
     two = valley()
     at = jnp.asarray([0.5])
@@ -60,7 +67,9 @@ def run(context: Context) -> Result:
     start = jnp.asarray([-1.2, 1.0])
     paths = {
         "prox-linear": _path(two, start, prox_linear(), steps),
-        "gradient descent": _path(two, start, subgradient_descent(InverseSqrt(0.01)), steps),
+        "gradient descent": _path(
+            two, start, subgradient_descent(InverseSqrt(0.01)), steps
+        ),
     }
     walked = []
     for name, path in paths.items():
@@ -77,7 +86,8 @@ def run(context: Context) -> Result:
     errors = model_errors(two, int(str(context.config["anchors"])), context.seed)
     means = []
     for distance, each in errors.items():
-        linear, prox_linear_error = each.T  # whose means are summed pairwise, unlike those of columns
+        # whose means are summed pairwise, unlike those of columns
+        linear, prox_linear_error = each.T
         means.append(
             {
                 "distance": distance,
@@ -96,7 +106,14 @@ def run(context: Context) -> Result:
     after = float(step.w[0])
     return Result(
         tables={
-            "step": [{"w_t": 0.5, "kappa": 1.0, "w_next": round(after, 5), "gap": f"{step.gap:.0e}"}],
+            "step": [
+                {
+                    "w_t": 0.5,
+                    "kappa": 1.0,
+                    "w_next": round(after, 5),
+                    "gap": f"{step.gap:.0e}",
+                }
+            ],
             "paths": walked,
             "model-error": means,
         },
@@ -110,8 +127,12 @@ def run(context: Context) -> Result:
     )
 
 
-def model_errors(problem: MeanOfLosses, anchors: int, seed: int) -> dict[float, np.ndarray]:
-    """Return |model - F| at each distance from anchors near the kink: (anchors, [linear, prox-linear])."""
+def model_errors(
+    problem: MeanOfLosses, anchors: int, seed: int
+) -> dict[float, np.ndarray]:
+    """Return |model - F| at each distance from anchors near the kink: (anchors, [linear,
+    prox-linear]).
+    """
     rng = np.random.default_rng(seed)
     first = rng.uniform(-1.5, 1.5, anchors)
     second = first**2 + rng.uniform(-KINK, KINK, anchors)
@@ -122,13 +143,17 @@ def model_errors(problem: MeanOfLosses, anchors: int, seed: int) -> dict[float, 
     def errors(w: jax.Array, x: jax.Array) -> jax.Array:
         value, v = problem.value_and_subgradient(w)
         linear = value + v @ (x - w)
-        return jnp.abs(jnp.stack([linear, problem.linearize(w).value(x)]) - problem.value(x))
+        return jnp.abs(
+            jnp.stack([linear, problem.linearize(w).value(x)]) - problem.value(x)
+        )
 
     return {r: np.asarray(jax.vmap(errors)(w, w + r * unit)) for r in DISTANCES}
 
 
 def _ratio(errors: dict[float, np.ndarray], seed: int) -> tuple[float, float, float]:
-    """Return mean prox-linear error over mean linear error, all distances together, with a bootstrap over anchors."""
+    """Return mean prox-linear error over mean linear error, all distances together, with a
+    bootstrap over anchors.
+    """
     total = np.mean(list(errors.values()), axis=0)
     rng = np.random.default_rng(seed + 1)
 
@@ -142,10 +167,18 @@ def _ratio(errors: dict[float, np.ndarray], seed: int) -> tuple[float, float, fl
     return ratio(total), float(low), float(high)
 
 
-def _path(problem: MeanOfLosses, w: jax.Array, solver: AbstractSolver, steps: int) -> np.ndarray:
+def _path(
+    problem: MeanOfLosses, w: jax.Array, solver: AbstractSolver, steps: int
+) -> np.ndarray:
     """Return the iterates of a run."""
     seen: list[np.ndarray] = []
-    minimize(problem, w, solver, steps=steps, stop=lambda w, _: seen.append(np.asarray(w)) or False)
+    minimize(
+        problem,
+        w,
+        solver,
+        steps=steps,
+        stop=lambda w, _: seen.append(np.asarray(w)) or False,
+    )
     return np.stack(seen)
 
 
@@ -165,13 +198,17 @@ def draw(
     return figure
 
 
-def _draw_valley(axes: Axes, problem: MeanOfLosses, paths: dict[str, np.ndarray]) -> None:
+def _draw_valley(
+    axes: Axes, problem: MeanOfLosses, paths: dict[str, np.ndarray]
+) -> None:
     x, y = np.meshgrid(np.linspace(-1.7, 1.7, 240), np.linspace(-0.7, 2.4, 240))
     points = jnp.asarray(np.stack([x.ravel(), y.ravel()], axis=1))
     z = np.asarray(jax.jit(jax.vmap(problem.value))(points)).reshape(x.shape)
     axes.contour(x, y, z, levels=np.geomspace(0.3, 40, 14), colors=PALE, linewidths=0.7)
     axes.plot(x[0], x[0] ** 2, ":", color=GREY, linewidth=1, label="kink")
-    for (name, path), color, mark in zip(paths.items(), (ORANGE, BLUE), ("o", "s"), strict=True):
+    for (name, path), color, mark in zip(
+        paths.items(), (ORANGE, BLUE), ("o", "s"), strict=True
+    ):
         axes.plot(
             path[:, 0],
             path[:, 1],
@@ -187,12 +224,16 @@ def _draw_valley(axes: Axes, problem: MeanOfLosses, paths: dict[str, np.ndarray]
     axes.legend(loc="upper center")
 
 
-def _draw_model(axes: Axes, problem: MeanOfLosses, at: jax.Array, after: jax.Array) -> None:
+def _draw_model(
+    axes: Axes, problem: MeanOfLosses, at: jax.Array, after: jax.Array
+) -> None:
     floor = -1.2  # where the names of the two points are
     grid = np.linspace(-0.05, 1.5, 400)[:, None]
     near = grid[(grid[:, 0] > 0.1) & (grid[:, 0] < 1.25)]
     model = problem.linearize(at).regularize(1.0, at)
-    axes.plot(grid, jax.vmap(problem.value)(jnp.asarray(grid)), color="black", label="$F(w)$")
+    axes.plot(
+        grid, jax.vmap(problem.value)(jnp.asarray(grid)), color="black", label="$F(w)$"
+    )
     axes.plot(
         near,
         jax.vmap(model.value)(jnp.asarray(near)),
@@ -205,7 +246,9 @@ def _draw_model(axes: Axes, problem: MeanOfLosses, at: jax.Array, after: jax.Arr
         height = float(model.value(point))
         axes.plot([x, x], [floor, height], ":", color=color, linewidth=1)
         axes.plot([x], [height], "o", color=color, markersize=4)
-        axes.annotate(name, (x, floor), xytext=(4, 4), textcoords="offset points", color=color)
+        axes.annotate(
+            name, (x, floor), xytext=(4, 4), textcoords="offset points", color=color
+        )
     axes.set(xlabel="$w$", xlim=(-0.1, 1.6), ylim=(-1.25, 0.45))
     axes.legend(loc="upper right")
 

@@ -1,7 +1,8 @@
 """Figure 4: learning the rewards of map tiles from optimal monotone paths, every method tuned.
 
-Judged on unseen maps by the cells off the label (Hamming), the cells off the nearest optimal path, and the reward lost;
-optimal paths are far from unique, so the Hamming loss has a floor that the true rewards themselves do not pass.
+Judged on unseen maps by the cells off the label (Hamming), the cells off the nearest optimal path,
+and the reward lost; optimal paths are far from unique, so the Hamming loss has a floor that the
+true rewards themselves do not pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +32,21 @@ MEASURES = {
     "regret": "reward lost",
 }
 SECONDS = 1e-8  # for each map, pass, pixel and channel; measured on two cores
-# The paper's maps are random as well; that its tiles are those of a game, and ours drawn, a reader has to know.
-DATA = generated("drawn maps", "random terrain of drawn tiles, where the paper has tiles of Warcraft II")
+# The paper's maps are random as well; that its tiles are those of a game, and ours drawn, a reader
+# has to know.
+DATA = generated(
+    "drawn maps",
+    "random terrain of drawn tiles, where the paper has tiles of Warcraft II",
+)
 
 Found = Mapping[tuple[float, str], Tuned]  # by ridge and method
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a profile sets: `maps` to train on, `ridges` times their number, `tie` in cells (and rewards of a cell)."""
+    """What a profile sets: `maps` to train on, `ridges` times their number, `tie` in cells (and
+    rewards of a cell).
+    """
 
     maps: int
     validation: int
@@ -69,16 +76,44 @@ class Config:
             "tie",
         )
         if self.seeds < 2 or self.side < 2:
-            raise ValueError("seeds has to be at least 2: a difference needs an interval; and side at least 2.")
-        if not self.ridges or min(self.ridges) < 0 or not self.channels or min(self.channels) < 1:
-            raise ValueError("ridges has to hold numbers that are not negative, channels positive ones.")
+            raise ValueError(
+                "seeds has to be at least 2: a difference needs an interval; and side at least 2."
+            )
+        if (
+            not self.ridges
+            or min(self.ridges) < 0
+            or not self.channels
+            or min(self.channels) < 1
+        ):
+            raise ValueError(
+                "ridges has to hold numbers that are not negative, channels positive ones."
+            )
         if self.tile % 2 ** len(self.channels):
-            raise ValueError(f"{len(self.channels)} stages halve a tile as often; it has {self.tile} pixels.")
+            raise ValueError(
+                f"{len(self.channels)} stages halve a tile as often; it has {self.tile} pixels."
+            )
 
 
-def case_of(method: str, ridge: float, config: Config, setting: Setting, seed: int, task: str = "train") -> Case:
+def case_of(
+    method: str,
+    ridge: float,
+    config: Config,
+    setting: Setting,
+    seed: int,
+    task: str = "train",
+) -> Case:
     """Return the case of one setting on one seed."""
-    asked = fields_of(config, "maps", "validation", "test", "side", "tile", "top", "passes", "channels")
+    asked = fields_of(
+        config,
+        "maps",
+        "validation",
+        "test",
+        "side",
+        "tile",
+        "top",
+        "passes",
+        "channels",
+    )
     settings = {"method": method, "seed": seed, **asked, "ridge": ridge, **setting}
     pixels = (config.side * config.tile) ** 2
     work = 0.1 + SECONDS * pixels * sum(config.channels) * config.maps * config.passes
@@ -89,7 +124,10 @@ def case_of(method: str, ridge: float, config: Config, setting: Setting, seed: i
 def floor_cases(config: Config, first: int) -> list[Case]:
     """Return a case for each seed that trains nothing and says what the true rewards achieve."""
     seeds = range(first, first + config.seeds)
-    return [replace(case_of("sgd", 0.0, config, {}, seed, "floors"), work=0.1) for seed in seeds]
+    return [
+        replace(case_of("sgd", 0.0, config, {}, seed, "floors"), work=0.1)
+        for seed in seeds
+    ]
 
 
 def entries_of(config: Config) -> list[Entry]:
@@ -107,7 +145,9 @@ def entries_of(config: Config) -> list[Entry]:
 
 def plan(config: Config, seed: int) -> Plan:
     """Say what will run."""
-    return tuned_plan(entries_of(config), config.finalists, seed, floor_cases(config, 0))
+    return tuned_plan(
+        entries_of(config), config.finalists, seed, floor_cases(config, 0)
+    )
 
 
 def measured(values: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -119,8 +159,13 @@ def measured(values: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def gap(found: Found, ridge: float, method: str) -> dict[str, np.ndarray]:
-    """Return the loss of constant-step SGD less that of another method, seed by seed; below 0 SGD is better."""
-    return {name: found[ridge, "sgd"].losses(name) - found[ridge, method].losses(name) for name in METRICS}
+    """Return the loss of constant-step SGD less that of another method, seed by seed; below 0 SGD
+    is better.
+    """
+    return {
+        name: found[ridge, "sgd"].losses(name) - found[ridge, method].losses(name)
+        for name in METRICS
+    }
 
 
 def loss_rows(found: Found) -> list[Row]:
@@ -141,7 +186,11 @@ def loss_rows(found: Found) -> list[Row]:
 def duel_rows(found: Found) -> list[Row]:
     """Return SGD less each of the other methods."""
     return [
-        {"ridge_times_n": ridge, "rival": LABELS[method], **measured(gap(found, ridge, method))}
+        {
+            "ridge_times_n": ridge,
+            "rival": LABELS[method],
+            **measured(gap(found, ridge, method)),
+        }
         for ridge, method in found
         if method != "sgd"
     ]
@@ -150,14 +199,19 @@ def duel_rows(found: Found) -> list[Row]:
 def rival_of(found: Found, ridge: float) -> str:
     """Return the best other method, by its validation loss: the test maps have no say in it."""
     others = [method for at, method in found if at == ridge and method != "sgd"]
-    return min(others, key=lambda method: mean_of(found[ridge, method], "validation_loss"))
+    return min(
+        others, key=lambda method: mean_of(found[ridge, method], "validation_loss")
+    )
 
 
 def lead_rows(found: Found, ridges: Sequence[float]) -> list[dict[str, Any]]:
     """Return SGD less its best rival, on average over the ridges and at the least of them."""
     rivals = {ridge: rival_of(found, ridge) for ridge in ridges}
     gaps = {ridge: gap(found, ridge, rivals[ridge]) for ridge in ridges}
-    mean = {name: np.mean([gaps[ridge][name] for ridge in ridges], axis=0) for name in METRICS}
+    mean = {
+        name: np.mean([gaps[ridge][name] for ridge in ridges], axis=0)
+        for name in METRICS
+    }
     names = dict.fromkeys(LABELS[rival] for rival in rivals.values())
     least = min(ridges)
     return [
@@ -175,7 +229,9 @@ def lead_rows(found: Found, ridges: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def verdicts(tie: float, leads: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Judge the two halves of C6 by SGD's loss less that of its best rival on validation, in all three measures."""
+    """Judge the two halves of C6 by SGD's loss less that of its best rival on validation, in all
+    three measures.
+    """
     every, least = leads
 
     def judge(row: Mapping[str, Any], level: float) -> Any:
@@ -208,7 +264,9 @@ def _numbers(row: Mapping[str, Any]) -> str:
 
 
 def _ranges(row: Mapping[str, Any]) -> str:
-    return "95 % " + ", ".join(f"[{row[f'{name}_low']:+.2f}, {row[f'{name}_high']:+.2f}]" for name in METRICS)
+    return "95 % " + ", ".join(
+        f"[{row[f'{name}_low']:+.2f}, {row[f'{name}_high']:+.2f}]" for name in METRICS
+    )
 
 
 def short(number: float) -> str:
@@ -237,7 +295,9 @@ def curve_rows(found: Found, names: Sequence[str]) -> list[Row]:
     """Return the means over the seeds of some columns of the curves, a row for each checkpoint."""
     rows = []
     for (ridge, method), each in found.items():
-        means = {name: curve(each.runs, name).mean(0).tolist() for name in ("passes", *names)}
+        means = {
+            name: curve(each.runs, name).mean(0).tolist() for name in ("passes", *names)
+        }
         for values in zip(*means.values(), strict=True):
             rows.append(
                 {
@@ -269,7 +329,9 @@ def run(config: Config, context: Context) -> Result:
     lines = {"hamming": ("true rewards, ties by chance", floor["true_rewards"])}
     figures: dict[str, Any] = {}
     for name in METRICS:
-        figures |= draw(name, curves_of(found, name), MEASURES[name], False, lines.get(name), True)
+        figures |= draw(
+            name, curves_of(found, name), MEASURES[name], False, lines.get(name), True
+        )
     timings = {"curves": curve_rows(found, ["seconds"])}
     return Result(
         tables,
@@ -282,7 +344,9 @@ def run(config: Config, context: Context) -> Result:
 
 def notes_of(config: Config, floor: Mapping[str, float], found: Found) -> list[str]:
     """Return what a reader has to know about the tables."""
-    exact = [mean_of(each, "exact") for each in found.values() if "exact" in each.runs[0]]
+    exact = [
+        mean_of(each, "exact") for each in found.values() if "exact" in each.runs[0]
+    ]
     side = config.side
     tile = config.tile
     return [
@@ -298,4 +362,12 @@ def notes_of(config: Config, floor: Mapping[str, float], found: Found) -> list[s
     ]
 
 
-STUDY = study("fig4", "Figure 4: path planning, every method", Config, run, plan, (DATA,), claims=("C6",))
+STUDY = study(
+    "fig4",
+    "Figure 4: path planning, every method",
+    Config,
+    run,
+    plan,
+    (DATA,),
+    claims=("C6",),
+)

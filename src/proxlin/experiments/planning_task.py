@@ -2,7 +2,8 @@
 
     min_w (1/n) sum_i max_y' <scores_i(w) + cost(y_i), y'> - <scores_i(w), y_i> + ridge/2 |w|^2,   scores = CNN of tiles
 
-The seed makes the maps, their labels (drawn among all optimal paths), the start and the order of the samples.
+The seed makes the maps, their labels (drawn among all optimal paths), the start and the order of
+the samples.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from ..run import Followed
 from ..tuning.axes import HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
 from ..types import Params
-from .tasks import structured_problem, structured_run
+from .tasks import start_key, structured_problem, structured_run
 
 SHARES = (
     0.0,
@@ -44,7 +45,8 @@ _RATE = Lattice(1e-2, HALF_DECADE, (-1, 0, 1))  # the inner step over nu
 GRIDS: dict[str, dict[str, Axis]] = {
     "sgd": _STEP,
     "sgd-sqrt": _STEP,
-    "sgd-inverse": {"step": Lattice(3e-4, HALF_DECADE, (-1, 0, 1))},  # its first step is T/2 times as long
+    # its first step is T/2 times as long
+    "sgd-inverse": {"step": Lattice(3e-4, HALF_DECADE, (-1, 0, 1))},
     "svrg": {"step": Lattice(1e-2, HALF_DECADE, (-1, 0, 1))},
     "casimir": {"rate": _RATE, "nu": Lattice(1.0, HALF_DECADE)},
     "pli": {
@@ -57,7 +59,8 @@ GRIDS: dict[str, dict[str, Axis]] = {
 
 
 class PathLoss(eqx.Module):
-    """The mean Hamming loss of the best paths by the learned scores: a function of w that can be compiled.
+    """The mean Hamming loss of the best paths by the learned scores: a function of w that can be
+    compiled.
 
     It is inf where scores are not finite: such a w has no best path.
     """
@@ -75,11 +78,14 @@ class PathLoss(eqx.Module):
             loss = jnp.sum(cost * self.oracle.argmax(scores))
             return jnp.where(jnp.all(jnp.isfinite(scores)), loss, jnp.inf)
 
-        return jnp.mean(jax.lax.map(one, (self.tiles, self.paths)))  # one map at a time: it stays in the cache
+        # one map at a time: it stays in the cache
+        return jnp.mean(jax.lax.map(one, (self.tiles, self.paths)))
 
 
 class Arena(NamedTuple):
-    """What a case needs: the problem, the measure on the validation maps, the model, its start and the test maps."""
+    """What a case needs: the problem, the measure on the validation maps, the model, its start and
+    the test maps.
+    """
 
     problem: MeanOfLosses
     measure: PathLoss
@@ -89,8 +95,12 @@ class Arena(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def maps_of(seed: int, counts: tuple[int, int, int], side: int, tile: int) -> tuple[Maps, Maps, Maps]:
-    """Return train, validation and test maps, each labelled by one of its optimal paths, drawn uniformly."""
+def maps_of(
+    seed: int, counts: tuple[int, int, int], side: int, tile: int
+) -> tuple[Maps, Maps, Maps]:
+    """Return train, validation and test maps, each labelled by one of its optimal paths, drawn
+    uniformly.
+    """
     maps = terrain_maps(sum(counts), side, side, tile, seed=seed).redraw(seed)
     train, validation, _ = counts
     return maps[:train], maps[train : train + validation], maps[train + validation :]
@@ -110,17 +120,23 @@ def arena_of(settings: Mapping[str, Any]) -> Arena:
     ridge = settings["ridge"] / settings["maps"]
     problem = structured_problem(predict, train.oracle, data, settings["top"], ridge)
     measure = PathLoss(predict, train.oracle, *map(jnp.asarray, validation.data()))
-    w = predict.init(jax.random.key(settings["seed"]), jnp.float32)
+    w = predict.init(start_key(settings["seed"]), jnp.float32)
     return Arena(problem, measure, predict, w, test)
 
 
-def run_of(arena: Arena, settings: Mapping[str, Any], watch: Mapping[str, Any] | None = None) -> Followed:
+def run_of(
+    arena: Arena, settings: Mapping[str, Any], watch: Mapping[str, Any] | None = None
+) -> Followed:
     """Run the method of a case."""
-    return structured_run(arena.problem, arena.w, settings, arena.measure, SHARES, watch)
+    return structured_run(
+        arena.problem, arena.w, settings, arena.measure, SHARES, watch
+    )
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one case; returns curves of the three measures on the test maps, and their values at the best checkpoint."""
+    """Run one case; returns curves of the three measures on the test maps, and their values at the
+    best checkpoint.
+    """
     arena = arena_of(settings)
     run = run_of(arena, settings, path_metrics(arena.predict, arena.test))
     best = int(np.argmin(run.measures))
@@ -140,7 +156,9 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def floors(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the true rewards achieve on the test maps with random tie-breaks, and what no learner can beat."""
+    """Return what the true rewards achieve on the test maps with random tie-breaks, and what no
+    learner can beat.
+    """
     _, _, test = parts_of(settings)
     optimal = test.optimal()
     return {

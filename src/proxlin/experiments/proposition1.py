@@ -1,8 +1,10 @@
-"""Proposition 1 on real iterates: each step of exact prox-linear against the bound with the constant of its own kappa.
+"""Proposition 1 on real iterates: each step of exact prox-linear against the bound with the
+constant of its own kappa.
 
     F_{t+1} <= F_t - R/2  if F_t >= R,   F_t^2 / (2 R)  if F_t <= R,      R = (sharpness sigma_min / n)^2 / kappa
 
-kappa = L l / sqrt n makes R = (sharpness sigma_min)^2 / (L l n^{3/2}); kappa = L l makes it n^2 in place of n^{3/2}.
+kappa = L l / sqrt n makes R = (sharpness sigma_min)^2 / (L l n^{3/2}); kappa = L l makes it n^2 in
+place of n^{3/2}.
 """
 
 import math
@@ -21,7 +23,15 @@ from .sine_maps import Path
 TASKS = "proxlin.experiments.proposition1_task"
 ROUND_OFF = 1e-15  # of a gap, which is a sum of numbers of the size of F
 LABEL = ("problem", "f", "kappa", "start")
-SINGULAR = (*LABEL, "t", "dense", "matrix-free", "relative error", "nk", "Lanczos steps")
+SINGULAR = (
+    *LABEL,
+    "t",
+    "dense",
+    "matrix-free",
+    "relative error",
+    "nk",
+    "Lanczos steps",
+)
 PRINTED = (
     "n",
     "kappa",
@@ -34,7 +44,10 @@ PRINTED = (
     "gap",
 )
 ATTAINED = ("n", "F / R", "F", "F_next", "bound", "F_next / bound")
-DATA = generated("random maps and networks", "drawn by the seed: sine maps of known constants, and networks")
+DATA = generated(
+    "random maps and networks",
+    "drawn by the seed: sine maps of known constants, and networks",
+)
 
 
 @dataclass(frozen=True)
@@ -55,11 +68,15 @@ class Config:
         for name in self.outers:
             demand_known("an outer function", name, OUTERS)
         if len(self.distance) != 2 or len(self.network) != 4:
-            raise ValueError("distance is the least and the most, network is n, k, inputs and width.")
+            raise ValueError(
+                "distance is the least and the most, network is n, k, inputs and width."
+            )
 
 
 def ordered(row: Row, columns: tuple[str, ...]) -> Row:
-    """Return a row that comes from the store, which sorts its columns, with the columns in this order."""
+    """Return a row that comes from the store, which sorts its columns, with the columns in this
+    order.
+    """
     return {name: row[name] for name in columns}
 
 
@@ -75,9 +92,21 @@ def cases(config: Config, seed: int) -> list[Case]:
     network = {"network": list(config.network), "steps": config.steps}
     found = []
     for name, outer, start in product(MAPS, config.outers, range(config.starts)):
-        found.append(case("sine_paths", size / 100, outer, map=name, outer=outer, start=start, **sine))
+        found.append(
+            case(
+                "sine_paths",
+                size / 100,
+                outer,
+                map=name,
+                outer=outer,
+                start=start,
+                **sine,
+            )
+        )
     for start in range(config.network_starts):
-        found.append(case("network_paths", size / 10, "network", start=start, **network))
+        found.append(
+            case("network_paths", size / 10, "network", start=start, **network)
+        )
     found.append(case("as_printed_step", 1.0, "l2", **shape))
     found.append(case("attained_steps", 1.0, "one", n=config.attained))
     return found
@@ -94,7 +123,9 @@ def run(config: Config, context: Context) -> Result:
     runs = []
     singular = []
     for found in paths:
-        runs += [Run(**{**each, "path": Path(**each["path"])}) for each in found["runs"]]
+        runs += [
+            Run(**{**each, "path": Path(**each["path"])}) for each in found["runs"]
+        ]
         singular += [ordered(row, SINGULAR) for row in found.get("singular", ())]
     rows = [each.row() for each in runs]
     steps = [row for each in runs for row in each.steps()]
@@ -129,11 +160,15 @@ def verdict_bounds(rows: list[Row]) -> Verdict:
 
 
 def verdict_as_printed(row: Row) -> Verdict:
-    """Return the verdict on kappa = L l with the radius of n^1.5, as printed: one step above its bound refutes it.
+    """Return the verdict on kappa = L l with the radius of n^1.5, as printed: one step above its
+    bound refutes it.
 
-    The step is within sqrt(2 gap / kappa) of the exact one, and F is |J| l / sqrt n-Lipschitz with |J|^2 <= 2.
+    The step is within sqrt(2 gap / kappa) of the exact one, and F is |J| l / sqrt n-Lipschitz with
+    |J|^2 <= 2.
     """
-    share, gap, F, kappa, n = (float(row[name] or 0) for name in ("F_next / F", "gap", "F", "kappa", "n"))
+    share, gap, F, kappa, n = (
+        float(row[name] or 0) for name in ("F_next / F", "gap", "F", "kappa", "n")
+    )
     error = 2 * math.sqrt((gap + ROUND_OFF) / (kappa * n)) / F
     return Verdict(
         "C2",

@@ -43,7 +43,9 @@ RULES = {SMALL: 0.5, LARGE: 0.0}  # kappa = L l / n^power
 
 @dataclass(frozen=True)
 class Run:
-    """One path of exact prox-linear with the constants that Proposition 1 asks for; `known`: exact or local."""
+    """One path of exact prox-linear with the constants that Proposition 1 asks for; `known`: exact
+    or local.
+    """
 
     name: str
     outer: str
@@ -58,12 +60,20 @@ class Run:
 
     def label(self) -> Row:
         """Return the columns that tell paths apart."""
-        return {"problem": self.name, "f": self.outer, "kappa": self.rule, "start": self.start}
+        return {
+            "problem": self.name,
+            "f": self.outer,
+            "kappa": self.rule,
+            "start": self.start,
+        }
 
     def plain(self) -> dict:
         """Return what a worker sends back."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        found["path"] = {"values": self.path.values.tolist(), "gaps": self.path.gaps.tolist()}
+        found["path"] = {
+            "values": self.path.values.tolist(),
+            "gaps": self.path.gaps.tolist(),
+        }
         return found
 
     def radius(self, rule: str) -> float:
@@ -71,7 +81,9 @@ class Run:
         f = OUTERS[self.outer]
         l = float(f.lipschitz(self.k))
         kappa = self.smoothness * l / self.n ** RULES[rule]
-        return quadratic_radius(self.n, self.smoothness, l, f.sharpness(self.k), self.least_singular, kappa)
+        return quadratic_radius(
+            self.n, self.smoothness, l, f.sharpness(self.k), self.least_singular, kappa
+        )
 
     def bounds(self) -> np.ndarray:
         """Return Proposition 1's bound on each F_{t+1}."""
@@ -79,7 +91,9 @@ class Run:
         return np.asarray([next_gap(value, radius) for value in self.path.values[:-1]])
 
     def breaks(self, bounds: np.ndarray) -> np.ndarray:
-        """Tell where F_{t+1} is above a bound by more than the certified gap of the subproblem and round-off."""
+        """Tell where F_{t+1} is above a bound by more than the certified gap of the subproblem and
+        round-off.
+        """
         return self.path.values[1:] > bounds + self.path.gaps + FLOOR
 
     def row(self) -> Row:
@@ -90,9 +104,11 @@ class Run:
         bounds = self.bounds()
         outside = before >= R
         gains = (before - after)[outside] / (R / 2)
-        seen = ~outside & (bounds > 10 * FLOOR)  # where a ratio is one of numbers, not of round-off
+        # where a ratio is one of numbers, not of round-off
+        seen = ~outside & (bounds > 10 * FLOOR)
         shares = after[seen] / bounds[seen]
-        sharper = before**2 / (2 * self.radius(SMALL))  # within R(kappa) it holds for each kappa: docs/theory.md
+        # within R(kappa) it holds for each kappa: docs/theory.md
+        sharper = before**2 / (2 * self.radius(SMALL))
         return {
             **self.label(),
             "constants": self.known,
@@ -114,14 +130,18 @@ class Run:
         before = self.path.values[:-1]
         columns = {
             "t": np.arange(len(before)),
-            "phase": np.where(before >= self.radius(self.rule), "decrease", "quadratic"),
+            "phase": np.where(
+                before >= self.radius(self.rule), "decrease", "quadratic"
+            ),
             "F": before,
             "F_next": self.path.values[1:],
             "bound": self.bounds(),
             "gap": self.path.gaps,
         }
         rows = zip(*(each.tolist() for each in columns.values()), strict=True)
-        return [{**self.label(), **dict(zip(columns, row, strict=True))} for row in rows]
+        return [
+            {**self.label(), **dict(zip(columns, row, strict=True))} for row in rows
+        ]
 
 
 def sine_paths(settings: Mapping[str, Any]) -> dict:
@@ -133,7 +153,9 @@ def sine_paths(settings: Mapping[str, Any]) -> dict:
     # The map is the same for every start and outer function; the start is not.
     seed = [settings["seed"], list(MAPS).index(name)]
     known = MAPS[name](n, k, np.random.default_rng(seed))
-    rng = np.random.default_rng([*seed, list(OUTERS).index(settings["outer"]), settings["start"]])
+    rng = np.random.default_rng(
+        [*seed, list(OUTERS).index(settings["outer"]), settings["start"]]
+    )
     wbar = rng.normal(size=known.A.shape[-1])
     distance = float(np.exp(rng.uniform(*np.log(settings["distance"]))))
     w = near(wbar, distance, rng)
@@ -143,12 +165,17 @@ def sine_paths(settings: Mapping[str, Any]) -> dict:
         kappa = known.smoothness * float(outer.lipschitz(k)) / n**power
         path = exact_path(problem, w, kappa, settings["steps"])
         label = (name, settings["outer"], rule, settings["start"])
-        runs.append(Run(*label, "exact", n, k, known.smoothness, known.least_singular, path).plain())
+        runs.append(
+            Run(
+                *label, "exact", n, k, known.smoothness, known.least_singular, path
+            ).plain()
+        )
     return {"runs": runs}
 
 
 def network_paths(settings: Mapping[str, Any]) -> dict:
-    """Return the paths on a wide tanh network that can fit its targets, with both kappa, from one start.
+    """Return the paths on a wide tanh network that can fit its targets, with both kappa, from one
+    start.
 
     `singular` has the least singular values at the ends of each path, dense and matrix-free.
     """
@@ -158,13 +185,26 @@ def network_paths(settings: Mapping[str, Any]) -> dict:
     x = rng.normal(size=(n, inputs))
     y = rng.normal(size=(n, k))
     problem = MeanOfLosses(residual(predict), OUTERS["l2"], (x, y))
-    w = predict.init(jax.random.fold_in(jax.random.key(settings["seed"]), settings["start"]))
+    w = predict.init(
+        jax.random.fold_in(jax.random.key(settings["seed"]), settings["start"])
+    )
     runs = []
     rows = []
     for rule, power in RULES.items():
         path, smoothness = local_path(problem, w, power, settings["steps"])
         values = [least_singular(problem, each) for each in path.iterates]
-        run = Run(NETWORK, "l2", rule, settings["start"], "local", n, k, smoothness, min(values), path)
+        run = Run(
+            NETWORK,
+            "l2",
+            rule,
+            settings["start"],
+            "local",
+            n,
+            k,
+            smoothness,
+            min(values),
+            path,
+        )
         runs.append(run.plain())
         for t in (0, len(values) - 1):
             ritz = least_singular_matrix_free(problem, path.iterates[t])
@@ -173,12 +213,24 @@ def network_paths(settings: Mapping[str, Any]) -> dict:
                 "matrix-free": ritz.value,
                 "relative error": ritz.value / values[t] - 1,
             }
-            rows.append({**run.label(), "t": t, **found, "nk": n * k, "Lanczos steps": ritz.steps})
+            rows.append(
+                {
+                    **run.label(),
+                    "t": t,
+                    **found,
+                    "nk": n * k,
+                    "Lanczos steps": ritz.steps,
+                }
+            )
     return {"runs": runs, "singular": rows}
 
 
-def local_path(problem: MeanOfLosses, w: Params, power: float, steps: int) -> tuple[Path, float]:
-    """Return a path with kappa = L / n^power (l = 1) and its L, which grows until no segment of it is rougher."""
+def local_path(
+    problem: MeanOfLosses, w: Params, power: float, steps: int
+) -> tuple[Path, float]:
+    """Return a path with kappa = L / n^power (l = 1) and its L, which grows until no segment of it
+    is rougher.
+    """
     value, v = problem.value_and_subgradient(w)
     polyak = optax.tree.add_scale(w, -value / optax.tree.vdot(v, v), v)
     smoothness = segment_smoothness(problem, w, polyak)
@@ -192,10 +244,14 @@ def local_path(problem: MeanOfLosses, w: Params, power: float, steps: int) -> tu
 
 
 def as_printed_step(settings: Mapping[str, Any]) -> dict:
-    """Return one step with kappa = L l from F = (sharpness sigma_min)^2 / (L l n^{3/2}), the radius printed with it."""
+    """Return one step with kappa = L l from F = (sharpness sigma_min)^2 / (L l n^{3/2}), the radius
+    printed with it.
+    """
     n = settings["n"]
     known, w, y = as_printed(n, settings["k"], np.random.default_rng(settings["seed"]))
-    path = exact_path(known.problem(y, OUTERS["l2"]), jnp.asarray(w), known.smoothness, 1)
+    path = exact_path(
+        known.problem(y, OUTERS["l2"]), jnp.asarray(w), known.smoothness, 1
+    )
     radius = quadratic_radius(n, known.smoothness, 1.0, 1.0, known.least_singular)
     F, F_next = path.values.tolist()
     return {
@@ -212,7 +268,9 @@ def as_printed_step(settings: Mapping[str, Any]) -> dict:
 
 
 def attained_steps(settings: Mapping[str, Any]) -> dict:
-    """Return the steps for which Proposition 1 with kappa = L l / sqrt n is an equality, in both phases."""
+    """Return the steps for which Proposition 1 with kappa = L l / sqrt n is an equality, in both
+    phases.
+    """
     n = settings["n"]
     radius = quadratic_radius(n, 1.0, 1.0, 1.0, 1.0)
     rows = []
@@ -220,6 +278,11 @@ def attained_steps(settings: Mapping[str, Any]) -> dict:
         problem, w = attained(n, times * radius)
         F, F_next = exact_path(problem, w, n**-0.5, 1).values.tolist()
         bound = next_gap(F, radius)
-        ends = {"F": F, "F_next": F_next, "bound": bound, "F_next / bound": F_next / bound}
+        ends = {
+            "F": F,
+            "F_next": F_next,
+            "bound": bound,
+            "F_next / bound": F_next / bound,
+        }
         rows.append({"n": n, "F / R": times, **ends})
     return {"steps": rows}

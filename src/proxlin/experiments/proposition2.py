@@ -1,4 +1,5 @@
-"""Proposition 2: how often the noise level lies in its window, and where the quadratic phase starts against it.
+"""Proposition 2: how often the noise level lies in its window, and where the quadratic phase starts
+against it.
 
     F(wbar) / sigma = (1/n) sum_i |xi_i|;      w_j the first iterate with F_j <= R_j = min_{t >= j} F_t^2 / (2 F_{t+1})
 
@@ -22,7 +23,9 @@ from .proposition2_task import NETWORK, RADII, SINE, Trial
 from .proposition_figures import draw_transition, draw_windows
 
 TASK = "proxlin.experiments.proposition2_task:sweep"
-NEAR = 4.0  # part (b) is judged at sigma within this factor below the window: it is stated for each, hardest there
+# part (b) is judged at sigma within this factor below the window: it is stated for each, hardest
+# there
+NEAR = 4.0
 QUANTILES = (0.1, 0.5, 0.9)
 
 Window = tuple[float, float]  # its ends, in units of sigma E chi_k / R
@@ -44,8 +47,12 @@ class Config:
     network: tuple[tuple[int, ...], ...]
 
     def __post_init__(self):
-        if len(self.multiples) != 3 or any(len(pair) != 2 for pair in (*self.sine, *self.network)):
-            raise ValueError("multiples is the least, the most and their number; sine and network are pairs n, k.")
+        if len(self.multiples) != 3 or any(
+            len(pair) != 2 for pair in (*self.sine, *self.network)
+        ):
+            raise ValueError(
+                "multiples is the least, the most and their number; sine and network are pairs n, k."
+            )
         if self.delta not in self.deltas:
             raise ValueError("delta has to be one of deltas.")
 
@@ -53,11 +60,17 @@ class Config:
 def cases(config: Config, seed: int) -> list[Case]:
     """Return a case for each problem and seed, with every noise and every sigma."""
     shared = {"multiples": list(config.multiples), "steps": config.steps}
-    shapes = [(SINE, *pair) for pair in config.sine] + [(NETWORK, *pair) for pair in config.network]
+    shapes = [(SINE, *pair) for pair in config.sine] + [
+        (NETWORK, *pair) for pair in config.network
+    ]
     found = []
     for (problem, n, k), each in product(shapes, range(config.seeds)):
         settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
-        found.append(Case(TASK, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"))
+        found.append(
+            Case(
+                TASK, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"
+            )
+        )
     return found
 
 
@@ -79,14 +92,18 @@ def run(config: Config, context: Context) -> Result:
     found = context.sweep(cases(config, context.seed))
     trials = [Trial(**each) for case in found for each in case["trials"]]
     if not any("measured" in each.phases for each in trials):
-        raise UserError(f"no run reached its quadratic phase in {config.steps} steps; raise the setting steps.")
+        raise UserError(
+            f"no run reached its quadratic phase in {config.steps} steps; raise the setting steps."
+        )
     transition = [each.row() for each in trials]
     parts = _parts(trials, config.delta)
     examples = _examples(trials)
     warnings = []
     lost = sum(not case["trials"] for case in found)
     if lost:
-        warnings.append(f"{lost} cases had no quadratic phase without noise, and were left out.")
+        warnings.append(
+            f"{lost} cases had no quadratic phase without noise, and were left out."
+        )
     return Result(
         tables={
             "coverage": cells,
@@ -96,12 +113,20 @@ def run(config: Config, context: Context) -> Result:
             "examples": examples,
         },
         figures={
-            "transition": draw_transition(transition, examples, _spans(trials, config.delta)),
-            "windows": draw_windows([row for row in cells if row["delta"] == config.delta]),
+            "transition": draw_transition(
+                transition, examples, _spans(trials, config.delta)
+            ),
+            "windows": draw_windows(
+                [row for row in cells if row["delta"] == config.delta]
+            ),
         },
         verdicts=[
             verdict_window(cells),
-            *(verdict_part(part, config.delta) for part in parts if _is_judged(part, parts)),
+            *(
+                verdict_part(part, config.delta)
+                for part in parts
+                if _is_judged(part, parts)
+            ),
         ],
         notes=_notes(cells, trials),
         warnings=warnings,
@@ -161,11 +186,14 @@ def _part(group: list[Trial], radius: str, name: str, part: str, window: Window)
 
 
 def _is_judged(part: Row, parts: list[Row]) -> bool:
-    """Tell whether a verdict rests on a row: that of Gaussian noise, for which the proposition is stated.
+    """Tell whether a verdict rests on a row: that of Gaussian noise, for which the proposition is
+    stated.
 
     Its window is the paper's, or the sharp one where k is too small for that.
     """
-    same = lambda row: all(row[key] == part[key] for key in ("problem", "n", "k", "noise", "R"))
+    same = lambda row: all(
+        row[key] == part[key] for key in ("problem", "n", "k", "noise", "R")
+    )
     windows = {row["window"] for row in parts if same(row)}
     best = "paper" if "paper" in windows else "sharp"
     return part["noise"] == "gaussian" and part["window"] == best
@@ -190,23 +218,31 @@ def verdict_part(part: Row, delta: float) -> Verdict:
 
 
 def _where(trials: list[Trial]) -> list[Row]:
-    """Say where the transition lies: the noise hides the phase once F(wbar) >= F_j, which is a share F_j / R of R."""
+    """Say where the transition lies: the noise hides the phase once F(wbar) >= F_j, which is a
+    share F_j / R of R.
+    """
     rows = []
     for radius in RADII:
         for group in _groups(trials, radius):
             row = {**group[0].group(), "radius": radius, "runs": len(group)}
             radii = [each.phases[radius][1] for each in group]
-            shares = [each.first(radius) / R for each, R in zip(group, radii, strict=True)]
+            shares = [
+                each.first(radius) / R for each, R in zip(group, radii, strict=True)
+            ]
             for name, values in (("F_j / R", shares), ("R", radii)):
                 found = np.quantile(values, QUANTILES)
-                row |= {f"{name}, {q:.0%}": x for q, x in zip(QUANTILES, found, strict=True)}
+                row |= {
+                    f"{name}, {q:.0%}": x for q, x in zip(QUANTILES, found, strict=True)
+                }
             rows.append(row)
     return rows
 
 
 def _examples(trials: list[Trial]) -> list[Row]:
     """Return F_t of two runs of the first problem, with little and with much noise."""
-    mine = [each for each in _groups(trials, "measured")[0] if each.seed == trials[0].seed]
+    mine = [
+        each for each in _groups(trials, "measured")[0] if each.seed == trials[0].seed
+    ]
     rows = []
     for each in (mine[len(mine) // 3], mine[max(len(mine) - 2, 0)]):
         start, _ = each.phases["measured"]
@@ -215,12 +251,18 @@ def _examples(trials: list[Trial]) -> list[Row]:
     return rows
 
 
-def _spans(trials: list[Trial], delta: float) -> dict[tuple[str, int, int], dict[str, Window]]:
+def _spans(
+    trials: list[Trial], delta: float
+) -> dict[tuple[str, int, int], dict[str, Window]]:
     """Return the windows of each problem."""
     spans = {}
-    for problem, n, k in dict.fromkeys((each.problem, each.n, each.k) for each in trials):
+    for problem, n, k in dict.fromkeys(
+        (each.problem, each.n, each.k) for each in trials
+    ):
         windows = {name: window_of(name, n, k, delta) for name in WINDOWS}
-        spans[problem, n, k] = {name: window for name, window in windows.items() if window is not None}
+        spans[problem, n, k] = {
+            name: window for name, window in windows.items() if window is not None
+        }
     return spans
 
 
@@ -251,4 +293,12 @@ def _notes(cells: list[Row], trials: list[Trial]) -> list[str]:
     ]
 
 
-STUDY = study("prop2", "Proposition 2: the noise window", Config, run, plan, (DATA,), claims=("C3",))
+STUDY = study(
+    "prop2",
+    "Proposition 2: the noise window",
+    Config,
+    run,
+    plan,
+    (DATA,),
+    claims=("C3",),
+)

@@ -24,7 +24,9 @@ def coverage(
     draws: int,
     rng: np.random.Generator,
 ) -> list[Row]:
-    """Return how often F(wbar) / sigma lies in each window, over many draws of the noise, and the draws' own window."""
+    """Return how often F(wbar) / sigma lies in each window, over many draws of the noise, and the
+    draws' own window.
+    """
     rows = []
     for noise, n, k in product(NOISES, ns, ks):
         levels = _levels(noise, n, k, draws, rng)
@@ -40,7 +42,9 @@ def _cell(levels: np.ndarray, noise: str, n: int, k: int, delta: float) -> Row:
         low, high = factors(name, n, k, delta) or (None, None)
         row[f"{name} low"] = low
         row[f"{name} high"] = high
-        row[f"{name} inside"] = None if low is None else int(((levels >= low) & (levels <= high)).sum())
+        row[f"{name} inside"] = (
+            None if low is None else int(((levels >= low) & (levels <= high)).sum())
+        )
     return row
 
 
@@ -52,12 +56,19 @@ def factors(window: str, n: int, k: int, delta: float) -> tuple[float, float] | 
         return None
 
 
-def _levels(noise: str, n: int, k: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+def _levels(
+    noise: str, n: int, k: int, draws: int, rng: np.random.Generator
+) -> np.ndarray:
     """Draw F(wbar) / sigma = (1/n) sum_i |xi_i|."""
     if noise == "gaussian":
         return np.asarray([np.sqrt(rng.chisquare(k, n)).mean() for _ in range(draws)])
     fewer = min(draws, MOST_NUMBERS // (n * k))
-    return np.asarray([np.linalg.norm(standard(noise, n, k, rng), axis=1).mean() for _ in range(fewer)])
+    return np.asarray(
+        [
+            np.linalg.norm(standard(noise, n, k, rng), axis=1).mean()
+            for _ in range(fewer)
+        ]
+    )
 
 
 def standard(noise: str, n: int, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -67,12 +78,18 @@ def standard(noise: str, n: int, k: int, rng: np.random.Generator) -> np.ndarray
     return rng.laplace(scale=0.5**0.5, size=(n, k))
 
 
-def margins(cells: list[Row], noise: str, window: str) -> list[tuple[float, float, float]]:
+def margins(
+    cells: list[Row], noise: str, window: str
+) -> list[tuple[float, float, float]]:
     """Return coverage - (1 - delta) in each cell where the window exists, with its interval.
 
     The intervals are Clopper-Pearson's, at 95 % over all cells together.
     """
-    mine = [row for row in cells if row["noise"] == noise and row[f"{window} inside"] is not None]
+    mine = [
+        row
+        for row in cells
+        if row["noise"] == noise and row[f"{window} inside"] is not None
+    ]
     return list(_margins(mine, window))
 
 

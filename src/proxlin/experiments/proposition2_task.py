@@ -32,7 +32,9 @@ WIDTH = 512
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of exact prox-linear on noisy data: F_t, the noise level F(wbar), and the phase by each radius."""
+    """One run of exact prox-linear on noisy data: F_t, the noise level F(wbar), and the phase by
+    each radius.
+    """
 
     problem: str
     noise: str
@@ -93,13 +95,20 @@ class Task:
         if phase is not None:
             found["measured"] = [phase.start, phase.radius]
         if self.radius is not None and values[-1] <= self.radius:
-            found["Proposition 1"] = [int(np.argmax(values <= self.radius)), self.radius]
+            found["Proposition 1"] = [
+                int(np.argmax(values <= self.radius)),
+                self.radius,
+            ]
         return found
 
 
 def sweep(settings: Mapping[str, Any]) -> dict:
-    """Run every noise and sigma; sigma E chi_k is the radius of the run without noise times the multiples."""
-    problem, n, k, (low, high, number) = (settings[name] for name in ("problem", "n", "k", "multiples"))
+    """Run every noise and sigma; sigma E chi_k is the radius of the run without noise times the
+    multiples.
+    """
+    problem, n, k, (low, high, number) = (
+        settings[name] for name in ("problem", "n", "k", "multiples")
+    )
     rng = np.random.default_rng([*settings["seed"], n, k])
     make = _sine if problem == SINE else _network
     task = make(n, k, rng, settings["steps"])
@@ -115,7 +124,9 @@ def sweep(settings: Mapping[str, Any]) -> dict:
             values = task.solve(sigma * xi)
             level = float(sigma * np.linalg.norm(xi, axis=1).mean())
             label = (problem, noise, n, k, float(sigma), settings["seed"][1])
-            trials.append(asdict(Trial(*label, values.tolist(), level, task.phases(values))))
+            trials.append(
+                asdict(Trial(*label, values.tolist(), level, task.phases(values)))
+            )
     return {"trials": trials}
 
 
@@ -133,15 +144,21 @@ def _sine(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
 
 
 def _network(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
-    """Return the exact method with an adaptive kappa on a wide tanh network, whose constants are not known."""
+    """Return the exact method with an adaptive kappa on a wide tanh network, whose constants are
+    not known.
+    """
     predict = MLP((INPUTS, WIDTH, k))
-    wbar, w = (predict.init(jax.random.key(int(seed))) for seed in rng.integers(0, 2**31, 2))
+    wbar, w = (
+        predict.init(jax.random.key(int(seed))) for seed in rng.integers(0, 2**31, 2)
+    )
     x = rng.normal(size=(n, INPUTS))
     clean = np.asarray(jax.vmap(lambda row: predict(wbar, row))(jnp.asarray(x)))
 
     def solve(xi: np.ndarray) -> np.ndarray:
         problem = MeanOfLosses(residual(predict), L2(), (x, clean + xi))
         stop = lambda _, record: record["value"] <= FLOOR
-        return minimize(problem, w, prox_linear(tol=1e-14), steps=steps, stop=stop).history["value"]
+        return minimize(
+            problem, w, prox_linear(tol=1e-14), steps=steps, stop=stop
+        ).history["value"]
 
     return Task(solve, None)

@@ -36,7 +36,9 @@ def path_of(row: Row) -> tuple:
 
 @styled
 def draw_phases(paths: Table, steps: Table, attained: Table) -> Figure:
-    """Draw F_t of the first problem with both kappa, and every step, in units of its R, below Proposition 1."""
+    """Draw F_t of the first problem with both kappa, and every step, in units of its R, below
+    Proposition 1.
+    """
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_first_problem(left, paths, steps)
@@ -53,24 +55,50 @@ def _draw_first_problem(axes: Axes, paths: Table, steps: Table) -> None:
         mine = [row for row in first if row["kappa"] == rule]
         for row in mine:
             F = column([step for step in steps if path_of(step) == path_of(row)], "F")
-            axes.semilogy([*F, row["F_last"]], "-o", color=color, markersize=2.5, linewidth=1)
+            axes.semilogy(
+                [*F, row["F_last"]], "-o", color=color, markersize=2.5, linewidth=1
+            )
         R = number(mine[0], "R")
-        axes.plot([], [], "-o", color=color, markersize=2.5, label=f"$\\kappa = {tex(str(rule))}$")
-        axes.axhline(R, color=color, linestyle="--", linewidth=1, label=f"its radius $R$ = {R:.3f}")
-    axes.set(xlabel="step $t$", ylabel="$F(w_t) - F^*$", title=f"{problem}, {f}", ylim=(1e-16, 1e5))
+        axes.plot(
+            [],
+            [],
+            "-o",
+            color=color,
+            markersize=2.5,
+            label=f"$\\kappa = {tex(str(rule))}$",
+        )
+        axes.axhline(
+            R,
+            color=color,
+            linestyle="--",
+            linewidth=1,
+            label=f"its radius $R$ = {R:.3f}",
+        )
+    axes.set(
+        xlabel="step $t$",
+        ylabel="$F(w_t) - F^*$",
+        title=f"{problem}, {f}",
+        ylim=(1e-16, 1e5),
+    )
     axes.legend(loc="upper right")
 
 
 def tex(rule: str) -> str:
     """Return a rule for kappa as Matplotlib sets it."""
-    return rule.replace("L l", r"L\ell").replace("sqrt n", r"\sqrt{n}").replace(" / ", "/")
+    return (
+        rule.replace("L l", r"L\ell").replace("sqrt n", r"\sqrt{n}").replace(" / ", "/")
+    )
 
 
 def _draw_every_step(axes: Axes, paths: Table, steps: Table, attained: Table) -> None:
     radius = {path_of(row): number(row, "R") for row in paths}
     problems = dict.fromkeys(row["problem"] for row in paths)
     for (color, mark), name in zip(MARKS, problems, strict=True):
-        mine = [row for row in steps if row["problem"] == name and number(row, "F_next") > FLOOR]
+        mine = [
+            row
+            for row in steps
+            if row["problem"] == name and number(row, "F_next") > FLOOR
+        ]
         R = np.asarray([radius[path_of(row)] for row in mine])
         before = column(mine, "F") / R
         after = column(mine, "F_next") / R
@@ -95,7 +123,9 @@ def _draw_every_step(axes: Axes, paths: Table, steps: Table, attained: Table) ->
     R = column(attained, "F") / column(attained, "F / R")
     before = column(attained, "F") / R
     after = column(attained, "F_next") / R
-    axes.plot(before, after, "*", color="black", markersize=9, label="the map that attains it")
+    axes.plot(
+        before, after, "*", color="black", markersize=9, label="the map that attains it"
+    )
     axes.axvline(1, color=GREY, linestyle=":", linewidth=1)
     axes.set(xlabel="$(F(w_t) - F^*) / R$", ylabel="$(F(w_{t+1}) - F^*) / R$")
     axes.set(title="Every step, in units of its own $R$")
@@ -104,10 +134,16 @@ def _draw_every_step(axes: Axes, paths: Table, steps: Table, attained: Table) ->
 
 @styled
 def draw_transition(transition: Table, examples: Table, spans: Spans) -> Figure:
-    """Draw F_t of two runs, then F_j / F(wbar) against sigma E chi_k / R for each problem and radius."""
+    """Draw F_t of two runs, then F_j / F(wbar) against sigma E chi_k / R for each problem and
+    radius.
+    """
     panels = []
     for problem, n, k in spans:
-        mine = [row for row in transition if (row["problem"], row["n"], row["k"]) == (problem, n, k)]
+        mine = [
+            row
+            for row in transition
+            if (row["problem"], row["n"], row["k"]) == (problem, n, k)
+        ]
         for radius in RADII:
             reached = [row for row in mine if row[f"{radius} j"] is not None]
             if reached:
@@ -131,9 +167,13 @@ def _draw_runs(axes: Axes, examples: Table) -> None:
         mine = [row for row in examples if row["sigma"] == sigma]
         F = column(mine, "F")
         j = int(mine[0]["j"] or 0)
-        axes.semilogy(F, "-", color=color, linewidth=1.3, label=rf"$\sigma$ = {sigma:.2g}")
+        axes.semilogy(
+            F, "-", color=color, linewidth=1.3, label=rf"$\sigma$ = {sigma:.2g}"
+        )
         axes.plot(j, F[j], mark, color=color, markersize=6)
-        axes.axhline(number(mine[0], "F(wbar)"), color=color, linestyle=":", linewidth=1.2)
+        axes.axhline(
+            number(mine[0], "F(wbar)"), color=color, linestyle=":", linewidth=1.2
+        )
     axes.plot([], [], "o", color=GREY, label="$w_j$, start of the quadratic phase")
     axes.plot([], [], ":", color=GREY, label=r"noise level $F(\bar w)$")
     axes.set(xlabel="step $t$", ylabel="$F(w_t)$", ylim=(1e-16, 1e7))
@@ -141,7 +181,9 @@ def _draw_runs(axes: Axes, examples: Table) -> None:
     axes.legend(loc="upper right")
 
 
-def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, tuple[float, float]]) -> None:
+def _draw_transition(
+    axes: Axes, rows: Table, radius: str, spans: Mapping[str, tuple[float, float]]
+) -> None:
     x = np.geomspace(3e-4, 3e3, 200)
     for window, (low, high) in spans.items():
         axes.axvspan(
@@ -151,7 +193,13 @@ def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, t
             linewidth=0,
             label=f"{NAMES[window]} window",
         )
-    axes.loglog(x, 1 / x, color="black", linewidth=1, label="$F(w_j) = R$, the most there can be")
+    axes.loglog(
+        x,
+        1 / x,
+        color="black",
+        linewidth=1,
+        label="$F(w_j) = R$, the most there can be",
+    )
     axes.axhline(1, color=GREY, linestyle=":", linewidth=1)
     for noise, (color, mark) in zip(("gaussian", "laplace"), MARKS, strict=False):
         mine = [row for row in rows if row["noise"] == noise]
@@ -182,7 +230,9 @@ def _draw_transition(axes: Axes, rows: Table, radius: str, spans: Mapping[str, t
 
 @styled
 def draw_windows(cells: Table) -> Figure:
-    """Draw F(wbar) / (sigma E chi_k), Gaussian: the windows and the interval of the draws, against k and against n."""
+    """Draw F(wbar) / (sigma E chi_k), Gaussian: the windows and the interval of the draws, against
+    k and against n.
+    """
     figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     rows = [row for row in cells if row["noise"] == "gaussian"]
@@ -206,5 +256,10 @@ def _draw_windows(axes: Axes, rows: Table, name: str, other: str) -> None:
         axes.plot(x, high, "-o", color=color, markersize=3)
         axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
     axes.set(title=f"${other}$ = {at:.0f}, $\\delta$ = {rows[0]['delta']}")
-    axes.set(xscale="log", xlabel=f"${name}$", xticks=x, xticklabels=[f"{each:.0f}" for each in x])
+    axes.set(
+        xscale="log",
+        xlabel=f"${name}$",
+        xticks=x,
+        xticklabels=[f"{each:.0f}" for each in x],
+    )
     axes.minorticks_off()

@@ -1,10 +1,12 @@
-"""Figure 2: SGD against PLI on the synthetic regression, over the number of samples n and the signal-to-noise ratio.
+"""Figure 2: SGD against PLI on the synthetic regression, over the number of samples n and the
+signal-to-noise ratio.
 
     min_w (1/n) sum_i |student(w, x_i) - y_i|_2,     y = teacher(x) + sigma xi
 
-In each cell (width, n, SNR) both methods try the same number of settings by the same search on the validation loss of
-one seed; the best of them run on all seeds, the one of least mean validation loss is taken, and its test losses are
-compared seed by seed. Every run costs at most the same effective passes, and is judged at its best checkpoint.
+In each cell (width, n, SNR) both methods try the same number of settings by the same search on the
+validation loss of one seed; the best of them run on all seeds, the one of least mean validation
+loss is taken, and its test losses are compared seed by seed. Every run costs at most the same
+effective passes, and is judged at its best checkpoint.
 """
 
 import math
@@ -24,7 +26,14 @@ from ..plots.pages import Row
 from ..theory import t_interval
 from ..tuning.search import Grid, Setting
 from .engine.base import Case, Context, Plan, Result, Verdict, judged
-from .engine.study import demand_known, demand_positive, fields_of, mean_of, study, tuned_plan
+from .engine.study import (
+    demand_known,
+    demand_positive,
+    fields_of,
+    mean_of,
+    study,
+    tuned_plan,
+)
 from .regression_task import GRIDS, Arena
 from .tuning import Entry, Tuned, compare, first_seed, tune
 
@@ -100,43 +109,64 @@ class Config:
         activation_named(self.activation)
         demand_known("noise", self.noise, NOISES)
         demand_positive(self, "samples", "ratios", "widths")
-        demand_positive(self, "passes", "patience", "settings", "finalists", "validation", "test")
+        demand_positive(
+            self, "passes", "patience", "settings", "finalists", "validation", "test"
+        )
         if min(self.ratios) > LOW or max(self.ratios) < HIGH:
             raise ValueError(
                 f"ratios has to reach from {LOW:g} or below to {HIGH:g} or above, of which the claims speak."
             )
         if min(self.seeds, self.variant_seeds) < 2:
-            raise ValueError("seeds and variant_seeds have to be at least 2: a difference needs an interval.")
+            raise ValueError(
+                "seeds and variant_seeds have to be at least 2: a difference needs an interval."
+            )
         for name in self.variants:
             demand_known("a variant", name, VARIANTS)
 
     def cells(self) -> list[Arena]:
         """Return the cells of the heat map."""
         shapes = product(self.widths, self.ratios, self.samples)
-        return [Arena(width, n, snr, self.activation, self.noise) for width, snr, n in shapes]
+        return [
+            Arena(width, n, snr, self.activation, self.noise)
+            for width, snr, n in shapes
+        ]
 
     def varied(self) -> list[tuple[str, Variant, Arena]]:
         """Return the rows of the sensitivity table, none if no variant is asked for."""
         names = ("as configured", *self.variants) if self.variants else ()
         rows = []
-        for name, width, snr, n in product(names, self.widths, self.variant_ratios, self.variant_samples):
+        for name, width, snr, n in product(
+            names, self.widths, self.variant_ratios, self.variant_samples
+        ):
             variant = VARIANTS[name]
             activation = variant.activation or self.activation
             noise = variant.noise or self.noise
-            rows.append((name, variant, Arena(width, n, snr, activation, noise, variant.accounting)))
+            rows.append(
+                (
+                    name,
+                    variant,
+                    Arena(width, n, snr, activation, noise, variant.accounting),
+                )
+            )
         return rows
 
 
-def case_of(arena: Arena, method: str, config: Config, setting: Setting, seed: int) -> Case:
+def case_of(
+    arena: Arena, method: str, config: Config, setting: Setting, seed: int
+) -> Case:
     """Return the case of one setting on one seed."""
     budget = fields_of(config, "passes", "patience", "validation", "test")
     settings = {"method": method, **asdict(arena), "seed": seed, **budget, **setting}
     work = 0.03 + SECONDS * arena.width * arena.n * config.passes
-    return Case(TASK, settings, work, f"{method} {arena.width} {arena.n} {arena.activation}")
+    return Case(
+        TASK, settings, work, f"{method} {arena.width} {arena.n} {arena.activation}"
+    )
 
 
 def entries_of(config: Config) -> list[Entry]:
-    """Return every (arena, method) to be tuned, each once, with as many seeds as any table wants of it."""
+    """Return every (arena, method) to be tuned, each once, with as many seeds as any table wants of
+    it.
+    """
     seeds: dict[Label, int] = {}
     for _, variant, arena in config.varied():
         for method in (variant.sgd, variant.pli):
@@ -167,7 +197,10 @@ def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
         arena = Arena(min(config.widths), n, snr, config.activation, config.noise)
         grid = Grid(GRIDS[method], config.settings)
         points = product(*boxes[method])
-        cases[arena, method] = [case_of(arena, method, config, grid.setting(point), seed) for point in points]
+        cases[arena, method] = [
+            case_of(arena, method, config, grid.setting(point), seed)
+            for point in points
+        ]
     return cases
 
 
@@ -179,7 +212,9 @@ def plan(config: Config, seed: int) -> Plan:
 
 def compared(one: Tuned, two: Tuned, config: Config, seeds: int) -> dict[str, Any]:
     """Return the columns that compare SGD, or what takes its place, with PLI."""
-    mean, low, high, winner = compare(one.losses(seeds=seeds), two.losses(seeds=seeds), config.tie)
+    mean, low, high, winner = compare(
+        one.losses(seeds=seeds), two.losses(seeds=seeds), config.tie
+    )
     row: dict[str, Any] = {
         "sgd_loss": mean_of(one, "test_loss", seeds),
         "pli_loss": mean_of(two, "test_loss", seeds),
@@ -193,7 +228,8 @@ def compared(one: Tuned, two: Tuned, config: Config, seeds: int) -> dict[str, An
         row[f"{name}_best_at"] = mean_of(each, "best_at", seeds)
         row[f"{name}_setting"] = each.words()
         row[f"{name}_at_end_of_axis"] = " ".join(each.ends)
-        row[f"{name}_stuck"] = int(np.sum(each.losses("best_at", seeds) == 0))  # seeds that never beat their start
+        # seeds that never beat their start
+        row[f"{name}_stuck"] = int(np.sum(each.losses("best_at", seeds) == 0))
     return row
 
 
@@ -207,7 +243,9 @@ def cell_rows(config: Config, found: Found) -> list[dict[str, Any]]:
 
 
 def variant_rows(config: Config, found: Found) -> list[Row]:
-    """Return the comparison with one thing changed in each row, all on the seeds of the sensitivity table."""
+    """Return the comparison with one thing changed in each row, all on the seeds of the sensitivity
+    table.
+    """
     rows = []
     for name, variant, arena in config.varied():
         where = {"variant": name, "width": arena.width, "snr": arena.snr, "n": arena.n}
@@ -218,7 +256,9 @@ def variant_rows(config: Config, found: Found) -> list[Row]:
 
 
 def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
-    """Return the best validation loss of the search over that of the full grid, on the seed of the search."""
+    """Return the best validation loss of the search over that of the full grid, on the seed of the
+    search.
+    """
     rows = []
     for (arena, method), cases in full_grids(config, first_seed(context)).items():
         best = min(result["validation_loss"] for result in context.sweep(cases))
@@ -239,13 +279,20 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
     return rows
 
 
-def verdicts(config: Config, found: Found, rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+def verdicts(
+    config: Config, found: Found, rows: Sequence[Mapping[str, Any]]
+) -> list[Verdict]:
     """Return the verdicts on C4 and C5 by their RULES, which were fixed before the run."""
 
     def gain(low: float, high: float) -> tuple[float, float, float]:
-        """Return the log of PLI's loss over SGD's on the cells of these SNR, with its interval over the seeds."""
+        """Return the log of PLI's loss over SGD's on the cells of these SNR, with its interval over
+        the seeds.
+        """
         mine = [arena for arena in config.cells() if low <= arena.snr <= high]
-        logs = [np.log(found[arena, "pli"].losses() / found[arena, "sgd"].losses()) for arena in mine]
+        logs = [
+            np.log(found[arena, "pli"].losses() / found[arena, "sgd"].losses())
+            for arena in mine
+        ]
         return t_interval(np.mean(logs, axis=0))
 
     every = gain(0.0, math.inf)
@@ -253,7 +300,10 @@ def verdicts(config: Config, found: Found, rows: Sequence[Mapping[str, Any]]) ->
     at_low = gain(0.0, LOW)
     band = math.log1p(config.tie)
     _, low, high = at_low
-    wins = {name: sum(row["winner"] == name for row in rows) for name in ("sgd", "pli", "tie")}
+    wins = {
+        name: sum(row["winner"] == name for row in rows)
+        for name in ("sgd", "pli", "tie")
+    }
     count = f"SGD wins {wins['sgd']}, PLI {wins['pli']}, ties {wins['tie']} of {len(rows)} cells"
     what = "test loss of PLI over SGD"
     return [
@@ -285,7 +335,9 @@ def _range(each: tuple[float, float, float]) -> str:
 
 def notes_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what a reader has to know about the table."""
-    ends = sum(bool(row["sgd_at_end_of_axis"] or row["pli_at_end_of_axis"]) for row in rows)
+    ends = sum(
+        bool(row["sgd_at_end_of_axis"] or row["pli_at_end_of_axis"]) for row in rows
+    )
     notes = [
         f"Both methods tried {config.settings} settings a cell within {config.passes:g} effective passes; test loss: "
         f"mean of {config.seeds} seeds, paired. A cell is a tie if the difference is below {config.tie:.0%} or within "
@@ -295,7 +347,9 @@ def notes_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     some = [row for row in rows if 0 < row["pli_stuck"] < config.seeds]
     if some:
-        stuck = "; ".join(f"n = {row['n']}, SNR {row['snr']:g}, width {row['width']}" for row in some)
+        stuck = "; ".join(
+            f"n = {row['n']}, SNR {row['snr']:g}, width {row['width']}" for row in some
+        )
         notes.append(
             f"In {len(some)} cells PLI never left its start on some seeds, with a setting that worked on the seed of "
             f"the search: every step was rejected because F would have grown ({stuck})."
@@ -314,7 +368,9 @@ def run(config: Config, context: Context) -> Result:
         tables["search"] = search_rows(config, context, found)
     shown = [field.name for field in fields(Cell)]
     figure = draw([Cell(*(row[name] for name in shown)) for row in rows])
-    return Result(tables, {"cells": figure}, verdicts(config, found, rows), notes_of(config, rows))
+    return Result(
+        tables, {"cells": figure}, verdicts(config, found, rows), notes_of(config, rows)
+    )
 
 
 STUDY = study(

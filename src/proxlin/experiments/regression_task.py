@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,7 +21,7 @@ from ..run import follow
 from ..solvers import AbstractSolver, Averaged, pli, sgd
 from ..tuning.axes import CHECKPOINTS, HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
-from .tasks import power_step
+from .tasks import power_step, start_key
 
 _SGD: dict[str, Axis] = {
     "step": Lattice(10**-2.5, HALF_DECADE, (-3, -1, 1, 3)),
@@ -38,9 +37,11 @@ GRIDS: dict[str, dict[str, Axis]] = {
         "nu": Lattice(10.0, HALF_DECADE),
     },
     "pli": {
-        "rate": Lattice(0.1, HALF_DECADE, (-2, 0, 2)),  # the inner step over nu: it has to shrink with nu
+        # the inner step over nu: it has to shrink with nu
+        "rate": Lattice(0.1, HALF_DECADE, (-2, 0, 2)),
         "nu": Lattice(10.0, HALF_DECADE, (-2, 0, 2)),
-        "kappa": Lattice(1e-3, 10.0, (0,), low=-5),  # below 1e-8 the proximal term is round-off
+        # below 1e-8 the proximal term is round-off
+        "kappa": Lattice(1e-3, 10.0, (0,), low=-5),
         "inner": Choice((1, 2, 5, 10, 20), (1,), ordered=True),
     },
     "pli-dual": {
@@ -50,7 +51,9 @@ GRIDS: dict[str, dict[str, Axis]] = {
 }
 
 
-def solver_of(method: str, setting: Mapping[str, Any], n: int, passes: float) -> AbstractSolver:
+def solver_of(
+    method: str, setting: Mapping[str, Any], n: int, passes: float
+) -> AbstractSolver:
     """Return the solver of a method with the numbers of a setting."""
     if method == "pli":
         return pli(
@@ -83,10 +86,14 @@ class Arena:
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one setting on one seed; the losses are those of its best checkpoint on the validation set."""
+    """Run one setting on one seed; the losses are those of its best checkpoint on the validation
+    set.
+    """
     arena = Arena(*(settings[field.name] for field in fields(Arena)))
     seed = settings["seed"]
-    problem, validation, test, clean = problems_of(arena, seed, settings["validation"], settings["test"])
+    problem, validation, test, clean = problems_of(
+        arena, seed, settings["validation"], settings["test"]
+    )
     method = settings["method"]
     if method == "sgd-smoothed":
         problem = problem.smooth(jnp.asarray(settings["nu"], jnp.float32))
@@ -97,7 +104,7 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
     passes = settings["passes"]
     run = follow(
         problem,
-        arena.student().init(jax.random.key(seed), jnp.float32),
+        arena.student().init(start_key(seed), jnp.float32),
         solver_of(method, settings, arena.n, passes),
         validation.value,
         [mark for mark in CHECKPOINTS if mark < passes] + [passes],
@@ -117,13 +124,19 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def problems_of(arena: Arena, seed: int, validation: int, test: int) -> tuple[MeanOfLosses, ...]:
-    """Return the problems of the training, validation and test samples, and of the test samples without noise."""
+def problems_of(
+    arena: Arena, seed: int, validation: int, test: int
+) -> tuple[MeanOfLosses, ...]:
+    """Return the problems of the training, validation and test samples, and of the test samples
+    without noise.
+    """
     teacher = Teacher(seed, arena.snr, arena.activation, arena.noise)
     inner = residual(arena.student())
 
     def problem(x: np.ndarray, y: np.ndarray) -> MeanOfLosses:
-        return MeanOfLosses(inner, L2(), (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)))
+        return MeanOfLosses(
+            inner, L2(), (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32))
+        )
 
     train = teacher.sample(arena.n, "train")
     held_out = teacher.sample(validation, "validation")

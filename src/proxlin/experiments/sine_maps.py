@@ -1,4 +1,5 @@
-"""Maps whose constants are known exactly, for Propositions 1 and 2, and the exact prox-linear method on them.
+"""Maps whose constants are known exactly, for Propositions 1 and 2, and the exact prox-linear
+method on them.
 
     phi(w) = A w + c sin(B w) - y,   A (nk, d),  B (nk, d),  d = 2 nk
 
@@ -60,7 +61,9 @@ def orthogonal(
     b: float = 1.0,
     spread: float = 1.5,
 ) -> Known:
-    """Draw rows of A orthogonal to those of B, singular values of A from 1 to `spread`: L = c b^2, sigma_min = 1."""
+    """Draw rows of A orthogonal to those of B, singular values of A from 1 to `spread`: L = c b^2,
+    sigma_min = 1.
+    """
     m = n * k
     rows = _orthonormal(2 * m, rng)
     singular = np.geomspace(1, spread, m)[:, None]
@@ -69,17 +72,28 @@ def orthogonal(
     return Known(A.reshape(n, k, -1), B.reshape(n, k, -1), c, c * b**2, 1.0)
 
 
-def aligned(n: int, k: int, rng: np.random.Generator, c: float = 0.5, b: float = 1.0, a: float = 1.5) -> Known:
+def aligned(
+    n: int,
+    k: int,
+    rng: np.random.Generator,
+    c: float = 0.5,
+    b: float = 1.0,
+    a: float = 1.5,
+) -> Known:
     """Draw B and take A = a B / b: L = c b^2, sigma_min = a - c b."""
     rows = _orthonormal(2 * n * k, rng)[: n * k].reshape(n, k, -1)
     return Known(a * rows, b * rows, c, c * b**2, a - c * b)
 
 
-def as_printed(n: int, k: int, rng: np.random.Generator) -> tuple[Known, np.ndarray, np.ndarray]:
-    """Return (map, w, y) with F(w) = 1 / n^{3/2}, f = L2, where Proposition 1, read as printed, fails for n > 4.
+def as_printed(
+    n: int, k: int, rng: np.random.Generator
+) -> tuple[Known, np.ndarray, np.ndarray]:
+    """Return (map, w, y) with F(w) = 1 / n^{3/2}, f = L2, where Proposition 1, read as printed,
+    fails for n > 4.
 
-    L = l = sharpness = sigma_min = 1, so the radius printed is F(w) itself. cos(B w) = 0 and one sample has all of the
-    residual: the step with kappa = L l shortens it by 1/n, so F falls to (1 - 1 / sqrt n) F(w), not to F(w) / 2.
+    L = l = sharpness = sigma_min = 1, so the radius printed is F(w) itself. cos(B w) = 0 and one
+    sample has all of the residual: the step with kappa = L l shortens it by 1/n, so F falls to (1 -
+    1 / sqrt n) F(w), not to F(w) / 2.
     """
     known = orthogonal(n, k, rng, spread=1.0)
     w = (np.pi / 2) * known.B.sum(axis=(0, 1))
@@ -89,10 +103,12 @@ def as_printed(n: int, k: int, rng: np.random.Generator) -> tuple[Known, np.ndar
 
 
 class Attained(eqx.Module):
-    """The map (w, (e_i, y_i)) -> w_i - w_1 |w_1| / (2 sqrt n) - y_i: at w = 0 Proposition 1's bounds are equalities.
+    """The map (w, (e_i, y_i)) -> w_i - w_1 |w_1| / (2 sqrt n) - y_i: at w = 0 Proposition 1's
+    bounds are equalities.
 
-    There sigma_min = 1, and L = 1 everywhere. If y = (-u, 0, ..., 0) the first sample has all of the residual (so
-    sharpness / n is exact), and the remainder of the step is the same in each (so l / sqrt n is).
+    There sigma_min = 1, and L = 1 everywhere. If y = (-u, 0, ..., 0) the first sample has all of
+    the residual (so sharpness / n is exact), and the remainder of the step is the same in each (so
+    l / sqrt n is).
     """
 
     def __call__(self, w: Array, sample: tuple[Array, Array]) -> Array:
@@ -128,8 +144,12 @@ class Path:
             object.__setattr__(self, name, np.asarray(getattr(self, name), float))
 
 
-def exact_path(problem: AbstractProblem, w: Params, kappa: float, steps: int, floor: float = FLOOR) -> Path:
-    """Run the paper's iteration, each subproblem solved to round-off, until F <= floor or `steps` are done."""
+def exact_path(
+    problem: AbstractProblem, w: Params, kappa: float, steps: int, floor: float = FLOOR
+) -> Path:
+    """Run the paper's iteration, each subproblem solved to round-off, until F <= floor or `steps`
+    are done.
+    """
     values = [float(problem.value(w))]
     gaps = []
     iterates = [w]

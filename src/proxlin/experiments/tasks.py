@@ -1,11 +1,14 @@
-"""What the tasks of several studies share: schedules, the solvers of structured problems, and runs with checkpoints.
+"""What the tasks of several studies share: schedules, the solvers of structured problems, and runs
+with checkpoints.
 
-A task is a function of the settings of a case that a worker calls. It returns plain numbers and texts.
+A task is a function of the settings of a case that a worker calls. It returns plain numbers and
+texts.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
@@ -16,9 +19,10 @@ from ..run import Followed, follow
 from ..schedules import Power
 from ..solvers import AbstractSolver, Averaged, casimir_svrg, pli, sgd, svrg
 from ..tuning.axes import first_step
-from ..types import Params
+from ..types import Key, Params
 
 DECAYS = {"sgd": 0.0, "sgd-sqrt": 0.5, "sgd-averaged": 0.5, "sgd-inverse": 1.0}
+START = 2**31 - 1  # a fold that no epoch of a run reaches
 LABELS = {
     "sgd": "SGD, constant",
     "sgd-sqrt": "SGD, 1/sqrt t",
@@ -29,13 +33,24 @@ LABELS = {
 }
 
 
+def start_key(seed: int) -> Key:
+    """Return the key of a start, apart from the draws of a run with the same seed.
+
+    Epoch t of a run draws with fold_in(key(seed), t), and split(key)[0] is fold_in(key, 0): a start
+    from key(seed) itself would have its first layer and the first epoch from one stream.
+    """
+    return jax.random.fold_in(jax.random.key(seed), START)
+
+
 def power_step(step: float, decay: float, steps: float) -> Power:
     """Return the schedule first / t^decay in float32 that has come down to `step` half way."""
     first = first_step(step, decay, steps)
     return Power(jnp.asarray(first, jnp.float32), jnp.asarray(decay, jnp.float32))
 
 
-def structured_solver(method: str, setting: Mapping[str, Any], steps: float) -> AbstractSolver:
+def structured_solver(
+    method: str, setting: Mapping[str, Any], steps: float
+) -> AbstractSolver:
     """Return a solver of a structured hinge; those that smooth it have the inner step rate * nu."""
     if method in DECAYS:
         solver = sgd(power_step(setting["step"], DECAYS[method], steps))
@@ -49,9 +64,18 @@ def structured_solver(method: str, setting: Mapping[str, Any], steps: float) -> 
     return pli(setting["kappa"], nu, setting["inner"], step=step)
 
 
-def structured_problem(predict: Any, oracle: Any, data: PyTree, top: int, ridge: float) -> MeanOfLosses:
-    """Return the mean of structured hinge losses, smoothed over the `top` best outputs where a solver smooths it."""
-    return MeanOfLosses(augmented_scores(predict, oracle), StructuredHinge(oracle, top), data, ridge=ridge)
+def structured_problem(
+    predict: Any, oracle: Any, data: PyTree, top: int, ridge: float
+) -> MeanOfLosses:
+    """Return the mean of structured hinge losses, smoothed over the `top` best outputs where a
+    solver smooths it.
+    """
+    return MeanOfLosses(
+        augmented_scores(predict, oracle),
+        StructuredHinge(oracle, top),
+        data,
+        ridge=ridge,
+    )
 
 
 def structured_run(
@@ -66,4 +90,6 @@ def structured_run(
     passes = settings["passes"]
     solver = structured_solver(settings["method"], settings, passes * len(problem))
     marks = [share * passes for share in shares]
-    return follow(problem, w, solver, measure, marks, seed=settings["seed"], watch=watch)
+    return follow(
+        problem, w, solver, measure, marks, seed=settings["seed"], watch=watch
+    )

@@ -18,7 +18,9 @@ from .engine.base import Case, Context
 
 @dataclass(frozen=True)
 class Entry:
-    """Something to be tuned: its label, its grid, the case of a setting on a seed, and on how many seeds it ends."""
+    """Something to be tuned: its label, its grid, the case of a setting on a seed, and on how many
+    seeds it ends.
+    """
 
     label: Hashable
     grid: Grid
@@ -41,7 +43,9 @@ class Tuned:
 
     def words(self) -> str:
         """Return the setting as a text for a table."""
-        return " ".join(f"{name}={_short(value)}" for name, value in self.setting.items())
+        return " ".join(
+            f"{name}={_short(value)}" for name, value in self.setting.items()
+        )
 
 
 def _short(value: Any) -> str:
@@ -55,16 +59,27 @@ def first_seed(context: Context) -> int:
     return context.seed * 1000
 
 
-def tune(entries: Sequence[Entry], context: Context, finalists: int) -> dict[Any, Tuned]:
-    """Return what was found for each entry, by its label; all entries search side by side on the sweep's workers."""
+def tune(
+    entries: Sequence[Entry], context: Context, finalists: int
+) -> dict[Any, Tuned]:
+    """Return what was found for each entry, by its label; all entries search side by side on the
+    sweep's workers.
+    """
     first = first_seed(context)
 
     def evaluate(trials: list[Trial]) -> list[dict]:
-        return context.sweep([entries[which].case(setting, first + seed) for which, setting, seed in trials])
+        return context.sweep(
+            [
+                entries[which].case(setting, first + seed)
+                for which, setting, seed in trials
+            ]
+        )
 
     grids = [entry.grid for entry in entries]
     seeds = [entry.seeds for entry in entries]
-    found = tune_grids(grids, evaluate, _validation_loss, seeds=seeds, finalists=finalists)
+    found = tune_grids(
+        grids, evaluate, _validation_loss, seeds=seeds, finalists=finalists
+    )
     return {
         entry.label: Tuned(best.setting, best.runs, best.searched, best.ends)
         for entry, best in zip(entries, found, strict=True)
@@ -82,19 +97,28 @@ def cases_of(entries: Sequence[Entry], finalists: int) -> int:
 
 def work_of(entries: Sequence[Entry], finalists: int) -> float:
     """Return a guess of the seconds of these cases, from the first of each entry."""
-    return sum(cases_of([entry], finalists) * bracket_of([entry], 0)[0].work for entry in entries)
+    return sum(
+        cases_of([entry], finalists) * bracket_of([entry], 0)[0].work
+        for entry in entries
+    )
 
 
 def bracket_of(entries: Sequence[Entry], seed: int) -> list[Case]:
     """Return the cases that are known before any has run."""
-    return [entry.case(entry.grid.setting(point), seed) for entry in entries for point in entry.grid.bracket()]
+    return [
+        entry.case(entry.grid.setting(point), seed)
+        for entry in entries
+        for point in entry.grid.bracket()
+    ]
 
 
-def compare(one: np.ndarray, two: np.ndarray, tie: float) -> tuple[float, float, float, int]:
+def compare(
+    one: np.ndarray, two: np.ndarray, tie: float
+) -> tuple[float, float, float, int]:
     """Return the loss of two over that of one, less 1, its 95 % interval, and who wins.
 
-    It is a geometric mean over the seeds. 1 or 2 wins if the interval excludes 0 and the mean is beyond the tie band;
-    else it is a tie, 0.
+    It is a geometric mean over the seeds. 1 or 2 wins if the interval excludes 0 and the mean is
+    beyond the tie band; else it is a tie, 0.
     """
     mean, low, high = t_interval(np.log(two / one))
     winner = {-1: 2, 0: 0, 1: 1}[leader(mean, low, high, math.log1p(tie))]

@@ -2,8 +2,8 @@
 
     score(c) = sum_t letter(x_t)[c_t] + sum_t T[c_t, c_{t+1}]
 
-Without T, with T, and with a network in the place of the linear score of a letter; one fold of the words to train and
-nine to test, which is the standard hard setting, and the other way round.
+Without T, with T, and with a network in the place of the linear score of a letter; one fold of the
+words to train and nine to test, which is the standard hard setting, and the other way round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,10 @@ from .words_task import FOLDS, GRIDS, MODELS
 TASKS = "proxlin.experiments.words_task"
 BASE = "sgd-averaged"  # the method by which the models are compared
 METHODS = {BASE: "SGD, averaged", **LABELS}
-DIRECTIONS = {"one": "train on 1 fold, test on 9", "nine": "train on 9 folds, test on 1"}
+DIRECTIONS = {
+    "one": "train on 1 fold, test on 9",
+    "nine": "train on 9 folds, test on 1",
+}
 WORDS = {"one": 650, "nine": 6500}  # to train on, about as many as there are
 SECONDS = 2e-4  # for each word and pass; measured on two cores
 
@@ -81,16 +84,31 @@ class Config:
             demand_known("a direction", name, DIRECTIONS)
         for name in self.methods:
             demand_known("a method", name, METHODS)
-        if not self.directions or len(self.passes) != len(self.directions) or min(self.passes) <= 0:
-            raise ValueError("passes has to hold a positive number for each of the directions.")
+        if (
+            not self.directions
+            or len(self.passes) != len(self.directions)
+            or min(self.passes) <= 0
+        ):
+            raise ValueError(
+                "passes has to hold a positive number for each of the directions."
+            )
         demand_positive(self, "width", "top", "settings", "finalists")
         if min(self.words, self.test) < 0:
             raise ValueError("words and test must not be negative.")
         if not 2 <= self.folds <= FOLDS:
-            raise ValueError(f"folds has to be 2 to {FOLDS}: a difference needs an interval.")
+            raise ValueError(
+                f"folds has to be 2 to {FOLDS}: a difference needs an interval."
+            )
 
 
-def case_of(label: Label, config: Config, data: Origin, setting: Setting, seed: int, task: str = "train") -> Case:
+def case_of(
+    label: Label,
+    config: Config,
+    data: Origin,
+    setting: Setting,
+    seed: int,
+    task: str = "train",
+) -> Case:
     """Return the case of one setting on one fold."""
     passes = config.passes[config.directions.index(label.direction)]
     settings = {
@@ -104,14 +122,27 @@ def case_of(label: Label, config: Config, data: Origin, setting: Setting, seed: 
     }
     count = WORDS[label.direction]
     work = 0.2 + SECONDS * passes * min(config.words or count, count)
-    return Case(f"{TASKS}:{task}", settings, work, f"{label.model} {label.method} {label.direction}")
+    return Case(
+        f"{TASKS}:{task}",
+        settings,
+        work,
+        f"{label.model} {label.method} {label.direction}",
+    )
 
 
 def labels_of(config: Config) -> list[Label]:
-    """Return every model by averaged SGD in every direction, and the linear one with pairs by every method in one."""
-    labels = [Label(direction, model, BASE) for direction in config.directions for model in MODELS]
+    """Return every model by averaged SGD in every direction, and the linear one with pairs by every
+    method in one.
+    """
+    labels = [
+        Label(direction, model, BASE)
+        for direction in config.directions
+        for model in MODELS
+    ]
     first = config.directions[0]
-    return labels + [Label(first, "chain", method) for method in config.methods if method != BASE]
+    return labels + [
+        Label(first, "chain", method) for method in config.methods if method != BASE
+    ]
 
 
 def entries_of(config: Config, data: Origin) -> list[Entry]:
@@ -130,12 +161,18 @@ def entries_of(config: Config, data: Origin) -> list[Entry]:
 def plan(config: Config, seed: int) -> Plan:
     """Say what will run."""
     data = words_origin()
-    refits = [case_of(label, config, data, {}, 0, "refit") for label in labels_of(config)]
-    return tuned_plan(entries_of(config, data), config.finalists, seed, config.folds * refits)
+    refits = [
+        case_of(label, config, data, {}, 0, "refit") for label in labels_of(config)
+    ]
+    return tuned_plan(
+        entries_of(config, data), config.finalists, seed, config.folds * refits
+    )
 
 
 def refits(config: Config, data: Origin, found: Found, context: Context) -> Read:
-    """Run each chosen setting on all the training words of each fold, stopped where the words held back said."""
+    """Run each chosen setting on all the training words of each fold, stopped where the words held
+    back said.
+    """
     cases = []
     for label, each in found.items():
         for seed, run in enumerate(each.runs, first_seed(context)):
@@ -173,11 +210,20 @@ def error_rows(found: Found, read: Read) -> list[Row]:
 
 
 def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
-    """Return differences of the letter error, paired by fold: of the models by averaged SGD, and of the methods."""
+    """Return differences of the letter error, paired by fold: of the models by averaged SGD, and of
+    the methods.
+    """
     pairs = []
     for model, less in (("chain", "letters"), ("network", "chain")):
-        pairs += [(Label(each, model, BASE), Label(each, less, BASE)) for each in config.directions]
-    pairs += [(label, label._replace(method=BASE)) for label in labels_of(config) if label.method != BASE]
+        pairs += [
+            (Label(each, model, BASE), Label(each, less, BASE))
+            for each in config.directions
+        ]
+    pairs += [
+        (label, label._replace(method=BASE))
+        for label in labels_of(config)
+        if label.method != BASE
+    ]
     rows = []
     for one, two in pairs:
         mean, low, high = t_interval(error(read, one) - error(read, two))
@@ -191,7 +237,9 @@ def difference_rows(config: Config, read: Read) -> list[dict[str, Any]]:
 
 
 def curves_of(read: Read, data: Origin) -> list[Curve]:
-    """Return letter errors on the test words, in per cent, from the first pass: before it all letters look alike."""
+    """Return letter errors on the test words, in per cent, from the first pass: before it all
+    letters look alike.
+    """
     whose = f"; {data.label}" if data.stands_in else ""
     curves = []
     for axis in ("passes", "seconds"):
@@ -199,7 +247,11 @@ def curves_of(read: Read, data: Origin) -> list[Curve]:
             first = int(np.argmax(curve(runs, "passes")[0] >= 1))
             x = curve(runs, axis)[:, first:]
             y = curve(runs, "letters")[:, first:]
-            curves.append(Curve(DIRECTIONS[label.direction] + whose, label.words(), x, 100 * y, axis))
+            curves.append(
+                Curve(
+                    DIRECTIONS[label.direction] + whose, label.words(), x, 100 * y, axis
+                )
+            )
     return curves
 
 
@@ -216,13 +268,17 @@ def run(config: Config, context: Context) -> Result:
             "differences": differences,
             "curves": rows(curves, "passes"),
         },
-        figures=draw("curves", curves, "wrong letters in test words, %", False, None, True),
+        figures=draw(
+            "curves", curves, "wrong letters in test words, %", False, None, True
+        ),
         notes=notes_of(config, data, differences),
         timings={"curves": rows(curves, "seconds")},
     )
 
 
-def notes_of(config: Config, data: Origin, differences: Sequence[Mapping[str, Any]]) -> list[str]:
+def notes_of(
+    config: Config, data: Origin, differences: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Return the differences in sentences, and what a reader has to know about them."""
     notes = []
     for row in differences:
@@ -231,7 +287,11 @@ def notes_of(config: Config, data: Origin, differences: Sequence[Mapping[str, An
             f"{row['direction'].capitalize()}: wrong letters of ({row['this']}) less those of ({row['less']}): "
             f"{points}, 95 % over folds."
         )
-    which = "synthetic words" if data.stands_in else "the handwritten words of Kassel and Taskar"
+    which = (
+        "synthetic words"
+        if data.stands_in
+        else "the handwritten words of Kassel and Taskar"
+    )
     notes.append(
         f"{config.settings} settings each on {which}, chosen on a fifth of the training words of the first fold; then "
         f"all training words, {config.folds} folds. Bands are the range of the folds. One XLA thread."

@@ -2,8 +2,9 @@
 
     min_w (1/n) sum_i max_c <scores_i(w) + cost(c_i), c> - <scores_i(w), c_i> + ridge/2 |w|^2
 
-The scores are those of letters and of pairs of letters. `train` holds a fifth of the training words back to choose
-settings and the number of passes; `refit` then trains on all of them and reads the test words.
+The scores are those of letters and of pairs of letters. `train` holds a fifth of the training words
+back to choose settings and the number of passes; `refit` then trains on all of them and reads the
+test words.
 """
 
 from collections.abc import Mapping
@@ -21,12 +22,17 @@ from ..run import Followed
 from ..tuning.axes import HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
 from ..types import Params
-from .tasks import structured_problem, structured_run
+from .tasks import start_key, structured_problem, structured_run
 
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the passes, at which runs are judged
+# of the passes, at which runs are judged
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 FOLDS = 10
 HELD = 0.2  # the share of the training words that choose the setting
-MODELS = {"letters": "linear, no pairs", "chain": "linear, pairs", "network": "network, pairs"}
+MODELS = {
+    "letters": "linear, no pairs",
+    "chain": "linear, pairs",
+    "network": "network, pairs",
+}
 _STEP: dict[str, Axis] = {
     "step": Lattice(3e-3, HALF_DECADE, (-1, 0, 1)),
     "ridge": Lattice(3.0, HALF_DECADE),
@@ -80,7 +86,8 @@ _words = lru_cache(maxsize=1)(words_of)
 
 @lru_cache(maxsize=4)
 def parts_of(content: str, direction: str, fold: int, test: int) -> tuple[Words, Words]:
-    """Return the words to train on and those to test on (at most `test`; 0: all), in an order of the fold's own.
+    """Return the words to train on and those to test on (at most `test`; 0: all), in an order of
+    the fold's own.
 
     Direction "one": train on the fold and test on the nine others; "nine": the other way round.
     """
@@ -96,23 +103,32 @@ def parts_of(content: str, direction: str, fold: int, test: int) -> tuple[Words,
 
 def asked_parts(settings: Mapping[str, Any]) -> tuple[Words, Words]:
     """Return the training and test words of a case."""
-    return parts_of(settings["content"], settings["direction"], settings["seed"] % FOLDS, settings["test"])
+    return parts_of(
+        settings["content"],
+        settings["direction"],
+        settings["seed"] % FOLDS,
+        settings["test"],
+    )
 
 
 def model_of(settings: Mapping[str, Any], words: Words) -> ChainScores:
     """Return the model of a case: with or without pairs of letters, linear or a network."""
     hidden = (settings["width"],) if settings["model"] == "network" else ()
-    return ChainScores(words.oracle, hidden=hidden, pairs=settings["model"] != "letters")
+    return ChainScores(
+        words.oracle, hidden=hidden, pairs=settings["model"] != "letters"
+    )
 
 
-def run_of(settings: Mapping[str, Any], words: Words, measure: Any, watch: Any = None) -> Followed:
+def run_of(
+    settings: Mapping[str, Any], words: Words, measure: Any, watch: Any = None
+) -> Followed:
     """Train on at most settings["words"] of the words, on all of them if that is 0."""
     words = words[: settings["words"] or None]
     predict = model_of(settings, words)
     data = jax.tree.map(jnp.asarray, words.data())
     ridge = settings["ridge"] / len(words)
     problem = structured_problem(predict, predict.oracle, data, settings["top"], ridge)
-    w = predict.init(jax.random.key(settings["seed"]), jnp.float32)
+    w = predict.init(start_key(settings["seed"]), jnp.float32)
     return structured_run(problem, w, settings, measure, SHARES, watch)
 
 
@@ -125,18 +141,31 @@ def letter_error(settings: Mapping[str, Any], words: Words) -> LetterError:
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one case of the search; returns the least error on the words held back, and after how many passes."""
+    """Run one case of the search; returns the least error on the words held back, and after how
+    many passes.
+    """
     words, _ = asked_parts(settings)
     held = max(1, round(HELD * len(words)))
     run = run_of(settings, words[held:], letter_error(settings, words[:held]))
-    return {"validation_loss": run.best, "best_at": float(run.at), "diverged": run.diverged}
+    return {
+        "validation_loss": run.best,
+        "best_at": float(run.at),
+        "diverged": run.diverged,
+    }
 
 
 def refit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Train on all training words; returns the errors on the test words after `stop` passes, and their curves."""
+    """Train on all training words; returns the errors on the test words after `stop` passes, and
+    their curves.
+    """
     words, test = asked_parts(settings)
     measure = letter_error(settings, test)
-    run = run_of(settings, words, measure, {"words": word_metrics(measure.predict, test)["words"]})
+    run = run_of(
+        settings,
+        words,
+        measure,
+        {"words": word_metrics(measure.predict, test)["words"]},
+    )
     at = int(np.argmin(np.abs(run.marks - settings["stop"])))
     curve = np.where(np.isfinite(run.measures), run.measures, 1.0)
     return {

@@ -1,4 +1,6 @@
-"""Files: written as a whole, read only if they are ordinary, and arrays in archives that run no code."""
+"""Files: written as a whole, read only if they are ordinary, and arrays in archives that run no
+code.
+"""
 
 from .writing import (
     PLAN,

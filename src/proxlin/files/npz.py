@@ -1,7 +1,9 @@
-"""Plain arrays from .npy and .npz files: nothing is unpickled, and no size is believed before it is checked.
+"""Plain arrays from .npy and .npz files: nothing is unpickled, and no size is believed before it is
+checked.
 
-NumPy reads and writes the arrays. It makes an array as large as its header claims before it looks for the numbers, so
-the header is read first and compared with the bytes that are there. An .npz is a zip archive of .npy files.
+NumPy reads and writes the arrays. It makes an array as large as its header claims before it looks
+for the numbers, so the header is read first and compared with the bytes that are there. An .npz is
+a zip archive of .npy files.
 """
 
 import io
@@ -21,13 +23,24 @@ from numpy.lib import format as npy
 
 from .reading import reason
 
-PLAIN = "biufU"  # kinds of dtypes: truth values, whole numbers, floating-point numbers and texts
+# kinds of dtypes: truth values, whole numbers, floating-point numbers and texts
+PLAIN = "biufU"
 COMPRESSED = 2**30  # bytes that a compressed archive may unpack to
 BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, KeyError, IndexError),
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        EOFError,
+        OSError,
+        KeyError,
+        IndexError,
+    ),
     *(ValueError, TypeError, OverflowError, AttributeError, NotImplementedError),
     RuntimeError,  # zipfile raises it for an archive with a password
-    Warning,  # where the user has warnings raised: numpy warns of a header as Python 2 wrote them
+    # where the user has warnings raised: numpy warns of a header as Python 2 wrote them
+    Warning,
 )
 
 
@@ -38,7 +51,8 @@ class Damaged(ValueError):
 def read_arrays(path: Path, compressed: bool = False) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz by name.
 
-    An archive that is not compressed cannot hold more than its own size. One that is may unpack to COMPRESSED bytes.
+    An archive that is not compressed cannot hold more than its own size. One that is may unpack to
+    COMPRESSED bytes.
     """
     with _opened(path) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -49,7 +63,10 @@ def read_arrays(path: Path, compressed: bool = False) -> dict[str, np.ndarray]:
                 raise Damaged("it is compressed")
         if sum(each.file_size for each in members) > most:
             raise Damaged("its arrays claim to be larger than can be")
-        arrays = {each.filename.removesuffix(".npy"): _array_of(archive.read(each)) for each in members}
+        arrays = {
+            each.filename.removesuffix(".npy"): _array_of(archive.read(each))
+            for each in members
+        }
     if len(arrays) < len(members):
         raise Damaged("two of its arrays have one name")
     return arrays
@@ -68,10 +85,14 @@ def mapped(path: Path) -> np.ndarray:
 
 
 def write_arrays(file: Any, arrays: Mapping[str, Any]) -> None:
-    """Write a .npz that numpy reads, without the time of writing: the same arrays are the same bytes."""
+    """Write a .npz that numpy reads, without the time of writing: the same arrays are the same
+    bytes.
+    """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            with archive.open(
+                zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True
+            ) as member:
                 npy.write_array(member, np.asarray(array), allow_pickle=False)
 
 
@@ -85,12 +106,19 @@ def _array_of(content: bytes) -> np.ndarray:
 
 
 def _checked_shape(file: io.BufferedIOBase, size: int) -> tuple[int, ...]:
-    """Return the shape of a plain array that takes all of the `size` bytes of its file, header included."""
+    """Return the shape of a plain array that takes all of the `size` bytes of its file, header
+    included.
+    """
     version = npy.read_magic(file)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    read_header = (
+        npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    )
     try:
         shape, _, dtype = read_header(file)
-    except (tokenize.TokenError, MemoryError) as error:  # of Python's own parser, which numpy gives the header to
+    except (
+        tokenize.TokenError,
+        MemoryError,
+    ) as error:  # of Python's own parser, which numpy gives the header to
         raise Damaged("the header of an array cannot be read") from error
     if dtype.kind not in PLAIN:
         raise Damaged("an array holds neither numbers nor texts")
@@ -103,7 +131,8 @@ def _checked_shape(file: io.BufferedIOBase, size: int) -> tuple[int, ...]:
 def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """Open an ordinary file, and raise Damaged for whatever goes wrong while it is read.
 
-    A pipe, a device or a folder is refused, since some of them never end. A file that is missing is left to `open`.
+    A pipe, a device or a folder is refused, since some of them never end. A file that is missing is
+    left to `open`.
     """
     if path.exists() and not path.is_file():
         raise Damaged("it is no ordinary file")

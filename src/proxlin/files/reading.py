@@ -1,4 +1,6 @@
-"""Files that are read: what is no ordinary file is refused before it is opened, since it may hang or never end."""
+"""Files that are read: what is no ordinary file is refused before it is opened, since it may hang
+or never end.
+"""
 
 import os
 import re
@@ -14,7 +16,8 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-OPEN_PIPES = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")  # a shell writes <(command) as /dev/fd/63
+# a shell writes <(command) as /dev/fd/63
+OPEN_PIPES = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
 CHUNK = 2**20  # bytes read from a pipe at a time
 
 
@@ -31,25 +34,33 @@ def check_readable(path: Path) -> None:
         raise UserError(f"{path} cannot be read ({reason(error)}).") from error
     kind = stat.S_IFMT(found.st_mode)
     if kind != stat.S_IFREG:
-        raise UserError(f"{path} is {KINDS.get(kind, 'no file')}; name an ordinary file.")
+        raise UserError(
+            f"{path} is {KINDS.get(kind, 'no file')}; name an ordinary file."
+        )
     if not found.st_size:
         raise UserError(f"{path} is empty.")
 
 
 def is_open_pipe(path: Path) -> bool:
-    """Return whether a command writes there: `command | proxlin ... /dev/stdin`, or `proxlin ... <(command)`."""
+    """Return whether a command writes there: `command | proxlin ... /dev/stdin`, or `proxlin ...
+    <(command)`.
+    """
     return OPEN_PIPES.fullmatch(str(path)) is not None and path.is_fifo()
 
 
 def read_pipe(path: Path, share: int) -> bytes:
-    """Read a pipe to its end; a UserError where the content, taken `share` times, would not fit into memory."""
+    """Read a pipe to its end; a UserError where the content, taken `share` times, would not fit
+    into memory.
+    """
     free = free_memory()
     content = bytearray()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             content += chunk
             if share * len(content) > free:
-                raise UserError(f"{path} gives more than the {free / 2**30:.1f} GiB of free memory can hold.")
+                raise UserError(
+                    f"{path} gives more than the {free / 2**30:.1f} GiB of free memory can hold."
+                )
     return bytes(content)
 
 

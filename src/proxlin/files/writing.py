@@ -1,11 +1,13 @@
-"""Files that are written as a whole: each is the old one or the new one, whatever happens on the way.
+"""Files that are written as a whole: each is the old one or the new one, whatever happens on the
+way.
 
     temporary file beside it -> fsync -> rename -> fsync of the folder
 
-Files that belong together are all written before the first of them gets its name. A folder that does not exist yet is
-written under another name too, and appears complete by one rename. An error or a signal leaves everything as it was.
-Where the folder exists, `kill -9` or a power cut can come between two of the renames. So the renames that are due are
-written down first, and whoever looks at the folder next does the rest of them (`finish`).
+Files that belong together are all written before the first of them gets its name. A folder that
+does not exist yet is written under another name too, and appears complete by one rename. An error
+or a signal leaves everything as it was. Where the folder exists, `kill -9` or a power cut can come
+between two of the renames. So the renames that are due are written down first, and whoever looks at
+the folder next does the rest of them (`finish`).
 """
 
 import errno
@@ -21,24 +23,29 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
-Content = bytes | Callable[[IO[bytes]], object]  # the bytes, or what writes them to an open file
+# the bytes, or what writes them to an open file
+Content = bytes | Callable[[IO[bytes]], object]
 
 Made = TypeVar("Made")
 
-PATIENCE = 5.0  # seconds to wait for another writer: its renames take milliseconds, and a dead one holds nothing
+# seconds to wait for another writer: its renames take milliseconds, and a dead one holds nothing
+PATIENCE = 5.0
 MOST_LINKS = 40  # as many as Linux follows
-PLAN = ".renames.json"  # the renames of a folder that are due: new name -> temporary name, both below the folder
+# the renames of a folder that are due: new name -> temporary name, both below the folder
+PLAN = ".renames.json"
 MOST_PLAN = 2**20  # bytes; ours have a few thousand
 
-_TURN = threading.Lock()  # held while temporaries are made and while names change, so that `abandon` comes in between
-_UNFINISHED: dict[Path, Callable[[Path], None]] = {}  # what a process that ends now has to take away, and how
+# held while temporaries are made and while names change, so that `abandon` comes in between
+_TURN = threading.Lock()
+# what a process that ends now has to take away, and how
+_UNFINISHED: dict[Path, Callable[[Path], None]] = {}
 
 
 def write_file(path: str | Path, content: Content) -> None:
     """Replace a file as a whole, and make the folders that are missing.
 
-    The permissions of a file that exists are kept. A link stays, and what it leads to is replaced. What is not a
-    regular file (a device, a pipe, /dev/stdout) is written to.
+    The permissions of a file that exists are kept. A link stays, and what it leads to is replaced.
+    What is not a regular file (a device, a pipe, /dev/stdout) is written to.
     """
     path = Path(path)
     with _naming(path):
@@ -70,13 +77,17 @@ def write_folder(folder: str | Path, contents: Mapping[str, Content]) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise the OSError that `write_file` would raise now, so that it comes before the work and not after it."""
+    """Raise the OSError that `write_file` would raise now, so that it comes before the work and not
+    after it.
+    """
     path = Path(path)
     with _naming(path):
         if not _is_special(path):
             place = Path(os.path.realpath(path))
             check_folder(place.parent, [place.name])
-        elif not os.access(path, os.W_OK):  # a pipe that is opened and closed again would end its reader
+        elif not os.access(
+            path, os.W_OK
+        ):  # a pipe that is opened and closed again would end its reader
             raise _refusal(errno.EACCES)
 
 
@@ -89,18 +100,23 @@ def check_folder(folder: str | Path, names: Iterable[str]) -> None:
 
 
 def finish(folder: str | Path) -> None:
-    """Do the renames that a killed process had begun, so that the files of a folder belong together again.
+    """Do the renames that a killed process had begun, so that the files of a folder belong together
+    again.
 
-    What is written in the plan of a stranger can only be that a temporary file gets the name that it is made for.
+    What is written in the plan of a stranger can only be that a temporary file gets the name that
+    it is made for.
     """
     folder = Path(os.path.realpath(folder))
     if not (folder / PLAN).is_file():
         return
-    with _alone(folder), suppress(OSError):  # a folder that cannot be written stays as it is
+    # a folder that cannot be written stays as it is
+    with _alone(folder), suppress(OSError):
         try:
             with (folder / PLAN).open("rb") as file:
                 due = json.loads(file.read(MOST_PLAN))
-            steps = [(folder / name, folder / temporary) for name, temporary in due.items()]
+            steps = [
+                (folder / name, folder / temporary) for name, temporary in due.items()
+            ]
         except (ValueError, AttributeError, TypeError, RecursionError):
             steps = []  # a plan that was not finished: no rename had begun
         for place, temporary in steps:
@@ -111,7 +127,9 @@ def finish(folder: str | Path) -> None:
 
 
 def abandon() -> None:
-    """Take away every temporary of this process, and let no name change any more: for a process that ends now."""
+    """Take away every temporary of this process, and let no name change any more: for a process
+    that ends now.
+    """
     if not _TURN.acquire(timeout=PATIENCE):
         return  # a disk that does not answer; what is half done stays so
     for path in reversed(_UNFINISHED):
@@ -127,7 +145,9 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def _prepared_folder(folder: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[], None]]:
+def _prepared_folder(
+    folder: Path, contents: Mapping[str, Content]
+) -> Iterator[Callable[[], None]]:
     """Write the files into a new folder of another name; yields what gives it its own."""
     top = folder  # the first folder that is missing is the one to be renamed
     while not top.parent.exists():
@@ -153,7 +173,9 @@ def _prepared_folder(folder: Path, contents: Mapping[str, Content]) -> Iterator[
 
 
 @contextmanager
-def _prepared_files(folder: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[], None]]:
+def _prepared_files(
+    folder: Path, contents: Mapping[str, Content]
+) -> Iterator[Callable[[], None]]:
     """Write the files beside those they will replace; yields what renames them."""
     with ExitStack() as passing:
         temporaries: dict[Path, Path] = {}
@@ -162,7 +184,8 @@ def _prepared_files(folder: Path, contents: Mapping[str, Content]) -> Iterator[C
                 place, before = _place(folder, folder / name)
                 missing = [each for each in place.parents if not each.exists()]
                 for each in reversed(missing):
-                    passing.enter_context(_passing(each, os.rmdir, _make_folder))  # one that is filled stays
+                    # one that is filled stays
+                    passing.enter_context(_passing(each, os.rmdir, _make_folder))
                 temporary = _temporary(place)
                 temporaries[place] = temporary
                 make = _create if before is None else _create_private
@@ -184,9 +207,16 @@ def _rename(folder: Path, temporaries: Mapping[Path, Path]) -> None:
             for place in filter(Path.exists, temporaries):
                 backup = _temporary(place)
                 backups[place] = backup
-                passing.enter_context(_passing(backup, os.unlink, partial(_link, place)))
-            due = {str(new.relative_to(folder)): str(old.relative_to(folder)) for new, old in temporaries.items()}
-            descriptor = passing.enter_context(_passing(folder / PLAN, os.unlink, _create))
+                passing.enter_context(
+                    _passing(backup, os.unlink, partial(_link, place))
+                )
+            due = {
+                str(new.relative_to(folder)): str(old.relative_to(folder))
+                for new, old in temporaries.items()
+            }
+            descriptor = passing.enter_context(
+                _passing(folder / PLAN, os.unlink, _create)
+            )
             with open(descriptor, "wb") as file:
                 _fill(file, json.dumps(due).encode())
             _sync(folder)
@@ -215,7 +245,9 @@ def _restore(places: list[Path], backups: Mapping[Path, Path]) -> None:
 
 
 def _place(folder: Path, path: Path) -> tuple[Path, os.stat_result | None]:
-    """Return where a file of a folder really is, and what is there; refuse what is outside or is no file to replace."""
+    """Return where a file of a folder really is, and what is there; refuse what is outside or is no
+    file to replace.
+    """
     place = Path(os.path.realpath(path))
     if not place.is_relative_to(folder):
         raise OSError(errno.EXDEV, "this leads out of its folder")
@@ -235,12 +267,16 @@ def _place(folder: Path, path: Path) -> tuple[Path, os.stat_result | None]:
 
 
 def _refusal(code: int) -> OSError:
-    """Return the error of the operating system; Python picks its class, such as PermissionError, by the code."""
+    """Return the error of the operating system; Python picks its class, such as PermissionError, by
+    the code.
+    """
     return OSError(code, os.strerror(code))
 
 
 def _is_special(path: Path) -> bool:
-    """Return whether this can only be written to: a device, a pipe, or the name of a file that is open here."""
+    """Return whether this can only be written to: a device, a pipe, or the name of a file that is
+    open here.
+    """
     if _descriptor(path) is not None:
         return True
     return path.exists() and not path.is_file() and not path.is_dir()
@@ -274,11 +310,17 @@ def _temporary(path: Path) -> Path:
 
 
 def _is_due(folder: Path, place: Path, temporary: Path) -> bool:
-    """Return whether this is a file with a name as `_temporary(place)` gives it, both of them inside the folder."""
+    """Return whether this is a file with a name as `_temporary(place)` gives it, both of them
+    inside the folder.
+    """
     name = temporary.name
     start = f".{place.name[:40]}."
     end = ".part"
-    named = name.startswith(start) and name.endswith(end) and len(name) == len(start) + 16 + len(end)
+    named = (
+        name.startswith(start)
+        and name.endswith(end)
+        and len(name) == len(start) + 16 + len(end)
+    )
     if not named or temporary.parent != place.parent:
         return False
     try:
@@ -296,7 +338,9 @@ def _create(path: Path, mode: int = 0o666) -> int:
 
 
 def _create_private(path: Path) -> int:
-    """Open such a file for the owner alone, until it gets the permissions of the file that it will replace."""
+    """Open such a file for the owner alone, until it gets the permissions of the file that it will
+    replace.
+    """
     return _create(path, 0o600)
 
 
@@ -339,7 +383,9 @@ def _link(place: Path, backup: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder last; some file systems cannot, and a folder that cannot be read is not opened."""
+    """Make the names in a folder last; some file systems cannot, and a folder that cannot be read
+    is not opened.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -355,7 +401,9 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process renames files of this folder, within reason; the lock ends with the process."""
+    """Wait until no other process renames files of this folder, within reason; the lock ends with
+    the process.
+    """
     try:
         import fcntl
 
@@ -379,7 +427,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _passing(path: Path, undo: Callable[[Path], None], make: Callable[[Path], Made]) -> Iterator[Made]:
+def _passing(
+    path: Path, undo: Callable[[Path], None], make: Callable[[Path], Made]
+) -> Iterator[Made]:
     """Make something that is to be gone at the end; what has been renamed or filled by then stays."""
     try:
         with _TURN:

@@ -23,14 +23,16 @@ class AbstractOracle(eqx.Module):
         score(a) = max_{y in Y} <a, y>        argmax(a) = the first y that reaches it
         log_partition(a) = log sum_{y in Y} exp <a, y>        marginals(a) = sum_y y exp(<a, y> - log_partition(a))
 
-    A part score of -inf forbids the part: an output through it has the score -inf and counts as one that does not
-    exist. A part score of nan or +inf makes every score nan; members stay 0/1 (they are those that avoid such parts)
-    and nothing hangs. Integers are taken as floats of the default width.
+    A part score of -inf forbids the part: an output through it has the score -inf and counts as one
+    that does not exist. A part score of nan or +inf makes every score nan; members stay 0/1 (they
+    are those that avoid such parts) and nothing hangs. Integers are taken as floats of the default
+    width.
 
     `score`, `top` and `log_partition` can be differentiated once, in either mode: d score_k = <member_k, da>.
     All methods take one instance; `jax.vmap` of them runs the dynamic program once, on the whole batch.
 
-    To add an oracle, write the abstract methods; `best` and `expectations` see a batch of checked scores.
+    To add an oracle, write the abstract methods; `best` and `expectations` see a batch of checked
+    scores.
     """
 
     @abc.abstractmethod
@@ -51,14 +53,20 @@ class AbstractOracle(eqx.Module):
 
     @abc.abstractmethod
     def cost(self, y: Shaped[Array | np.ndarray, " m"]) -> Float[Array, " m"]:
-        """The Hamming cost by parts: <cost(y), y'> is the number of mistakes of y' when y is the truth."""
+        """The Hamming cost by parts: <cost(y), y'> is the number of mistakes of y' when y is the
+        truth.
+        """
 
     @abc.abstractmethod
-    def best(self, a: Float[Array, "b m"], count: int) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
+    def best(
+        self, a: Float[Array, "b m"], count: int
+    ) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
         """`top` for a batch whose entries are finite or -inf; members of a score -inf may be anything finite."""
 
     @abc.abstractmethod
-    def expectations(self, a: Float[Array, "b m"]) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
+    def expectations(
+        self, a: Float[Array, "b m"]
+    ) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
         """`log_partition` and `marginals` for a batch of finite entries."""
 
     def score(self, a: Vector) -> Float[Array, ""]:
@@ -69,11 +77,14 @@ class AbstractOracle(eqx.Module):
         """argmax_y <a, y>, always 0/1: the first one in the order of `top`."""
         return self.top(a, 1)[1][0]
 
-    def top(self, a: Vector, count: int) -> tuple[Float[Array, " k"], Float[Array, "k m"]]:
-        """Return the `count` outputs of largest <a, y>: scores (count,) and members (count, m), best first, distinct.
+    def top(
+        self, a: Vector, count: int
+    ) -> tuple[Float[Array, " k"], Float[Array, "k m"]]:
+        """Return the `count` outputs of largest <a, y>: scores (count,) and members (count, m),
+        best first, distinct.
 
-        Where fewer outputs exist, the rest has the score -inf and members 0, last. The order is total and does not
-        depend on count: top(a, j) is the beginning of top(a, k) for j <= k.
+        Where fewer outputs exist, the rest has the score -inf and members 0, last. The order is
+        total and does not depend on count: top(a, j) is the beginning of top(a, k) for j <= k.
         """
         count = whole(count, "The number of outputs asked of `top`")
         return _top(self, check_vector(self, a), count)
@@ -87,15 +98,17 @@ class AbstractOracle(eqx.Module):
         return _expectations(self, check_vector(self, a))[1]
 
     def operator_norm(self, count: int | None = None) -> float:
-        """Return a bound of |C P|^2 over all P whose rows are `count` outputs (y, -1) (None: all), C = I - 11'/count.
+        """Return a bound of |C P|^2 over all P whose rows are `count` outputs (y, -1) (None: all),
+        C = I - 11'/count.
 
             |C P|^2 <= min(count, |Y|) * diameter / 4
 
-        The simplex smoothing h_nu(P u) has the Hessian P_S' C P_S / nu on its support S, so its gradient is
-        operator_norm(K) / nu-Lipschitz in u as long as at most K outputs are in the support. C removes the column of
-        -1 (the weights sum to one), which |P|^2 itself would count |Y| times. Proof: P_S' C P_S is |S| times the
-        covariance of a uniform row, and the variance of <y, v> is at most a quarter of its range squared, which is at
-        most diameter |v|^2 / 4. The same bound without |S| holds for the entropy smoothing.
+        The simplex smoothing h_nu(P u) has the Hessian P_S' C P_S / nu on its support S, so its
+        gradient is operator_norm(K) / nu-Lipschitz in u as long as at most K outputs are in the
+        support. C removes the column of -1 (the weights sum to one), which |P|^2 itself would count
+        |Y| times. Proof: P_S' C P_S is |S| times the covariance of a uniform row, and the variance
+        of <y, v> is at most a quarter of its range squared, which is at most diameter |v|^2 / 4.
+        The same bound without |S| holds for the entropy smoothing.
         """
         rows = self.count()
         if count is not None:
@@ -106,27 +119,36 @@ class AbstractOracle(eqx.Module):
 def check_oracle(oracle: Any, who: str) -> None:
     """Raise a sentence unless oracle is one."""
     if not isinstance(oracle, AbstractOracle):
-        raise TypeError(f"{who} needs an oracle, such as px.Chains(5, 3); it got {described(oracle)}.")
+        raise TypeError(
+            f"{who} needs an oracle, such as px.Chains(5, 3); it got {described(oracle)}."
+        )
 
 
-def check_vector(oracle: AbstractOracle, a: Shaped[Array | np.ndarray, "..."]) -> Float[Array, " m"]:
+def check_vector(
+    oracle: AbstractOracle, a: Shaped[Array | np.ndarray, "..."]
+) -> Float[Array, " m"]:
     """Return a as a floating vector of the right size, or raise a sentence."""
     a = jnp.asarray(a)
     if a.shape != (oracle.size(),):
-        raise ValueError(f"{oracle} takes a vector of {oracle.size()} parts, but the array has the shape {a.shape}.")
+        raise ValueError(
+            f"{oracle} takes a vector of {oracle.size()} parts, but the array has the shape {a.shape}."
+        )
     if jnp.issubdtype(a.dtype, jnp.floating):
         return a
     return a.astype(float)
 
 
 def forbidden(oracle: AbstractOracle, dtype: Any) -> float:
-    """Return a finite score for a forbidden part: below every allowed output, and finite summed over an output."""
+    """Return a finite score for a forbidden part: below every allowed output, and finite summed
+    over an output.
+    """
     largest = float(jnp.finfo(dtype).max)
     return -largest / (8 * (oracle.ones() + 1))
 
 
 def flatten_vmap(solve: Callable) -> Callable:
-    """Return solve, a function from (b, m) to arrays (b, ...), such that a vmap over n of it is one call on (n b, m).
+    """Return solve, a function from (b, m) to arrays (b, ...), such that a vmap over n of it is one
+    call on (n b, m).
 
     The dynamic programs keep the batch in the last axis, where it fills the vector registers; the plain batching of a
     `lax.scan` would move it to the front (14 against 11 us for a grid, at 64 grids of 12x12 in float32).
@@ -166,7 +188,8 @@ def _top(oracle, a, count):
 
 @jax.jit
 def _expectations(oracle, a):
-    # A forbidden part gets a large finite score: its probability is exactly 0, and no inf - inf arises in the gradient.
+    # A forbidden part gets a large finite score: its probability is exactly 0, and no inf - inf
+    # arises in the gradient.
     floor = forbidden(oracle, a.dtype)
 
     def solve(expectations, a):
@@ -178,7 +201,8 @@ def _expectations(oracle, a):
         return value, jnp.where(exists, marginals, 0)
 
     fast = jax.custom_jvp(functools.partial(solve, flatten_vmap(oracle.expectations)))
-    plain = functools.partial(solve, oracle.expectations)  # a custom batching rule cannot be differentiated
+    # a custom batching rule cannot be differentiated
+    plain = functools.partial(solve, oracle.expectations)
     fast.defjvp(functools.partial(jax.jvp, plain))
     return fast(a)
 

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int, Shaped
 from ..checks import whole
 from .base import AbstractOracle, check_vector, forbidden
 
-# Up to this many outputs the merge of two sorted lists is unrolled at compile time (K^2 vector operations, compiled in
-# 1.5 s at K = 10 and in tens of seconds at K = 32); above it, it is a loop.
-UNROLLED = 16
+# Up to this many outputs each merge also counts where its entries come from: K^2 vector operations,
+# compiled in 1.5 s at K = 10. Above it the lists are kept instead, and searched on the way back.
+COUNTED = 12
 
 
 class MonotonePaths(AbstractOracle):
@@ -23,8 +23,8 @@ class MonotonePaths(AbstractOracle):
 
         max_y sum_{r, c} a[r, c] y[r, c],   y the indicator of a path,   |Y| = binom(rows + cols - 2, rows - 1)
 
-    a is the row-major (rows*cols,) vector of cell rewards. Ties go to the predecessor above, before the one to the
-    left. cost(y) = 1 - y: the number of cells off the true path.
+    a is the row-major (rows*cols,) vector of cell rewards. Ties go to the predecessor above, before
+    the one to the left. cost(y) = 1 - y: the number of cells off the true path.
 
     >>> import jax.numpy as jnp
     >>> grid = jnp.array([[1.0, 5.0, 0.0], [2.0, 0.0, 1.0]])
@@ -61,41 +61,39 @@ class MonotonePaths(AbstractOracle):
     def cost(self, y: Shaped[Array | np.ndarray, " m"]) -> Float[Array, " m"]:
         return 1 - check_vector(self, y)
 
-    def best(self, a: Float[Array, "b m"], count: int) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
-        first, diagonals = self._diagonals(a, -jnp.inf)
-        none = jnp.full((count - 1, *first.shape), -jnp.inf, a.dtype)
-        start = jnp.concatenate([first[None], none])
-        merge = merge_by_pairs if count <= UNROLLED else merge_by_loop
+    def best(
+        self, a: Float[Array, "b m"], count: int
+    ) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
+        cells = self._diagonals(a, -jnp.inf)
+        solve = self._by_counts if count <= COUNTED else self._by_search
+        scores, crossings = solve(cells, count)
+        return scores.T, self._members(crossings, a.dtype)
 
-        def step(lists, rewards):
-            merged, ups = merge(shift_down(lists, -jnp.inf), lists)
-            return merged + rewards[None], ups
-
-        lists, ups = lax.scan(step, start, diagonals)
-        crossings = self._backtrack(ups)
-        return lists[:, -1].T, self._members(crossings, a.dtype)
-
-    def expectations(self, a: Float[Array, "b m"]) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
+    def expectations(
+        self, a: Float[Array, "b m"]
+    ) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
         floor = forbidden(self, a.dtype)
 
         def step(totals, rewards):
-            # The derivatives exp(x - value) of logaddexp add up to more than 1 where log 2 is below a rounding of the
-            # value; those of logsumexp do not.
+            # The derivatives exp(x - value) of logaddexp add up to more than 1 where log 2 is below
+            # a rounding of the value; those of logsumexp do not.
             both = jnp.concatenate([shift_down(totals[None], floor), totals[None]])
             return jax.nn.logsumexp(both, axis=0) + rewards, None
 
         def log_partition(a):
-            ended, _ = lax.scan(step, *self._diagonals(a, floor))
+            cells = self._diagonals(a, floor)
+            ended, _ = lax.scan(step, cells[0], cells[1:])
             totals = ended[-1]
             return totals.sum(), totals
 
         marginals, totals = jax.grad(log_partition, has_aux=True)(a)
         return totals, marginals
 
-    def _diagonals(self, a: Float[Array, "b m"], fill: float) -> tuple[Float[Array, "r b"], Float[Array, "d r b"]]:
-        """Return the first anti-diagonal, then the others; anti-diagonal d holds the cells r + c = d by their row.
+    def _diagonals(self, a: Float[Array, "b m"], fill: float) -> Float[Array, "D r b"]:
+        """Return the anti-diagonals; anti-diagonal d holds the cells r + c = d by their row.
 
-        Row r moves r places to the right: padding each row to one more than there are diagonals does it.
+        Row r moves r places to the right: padding each row to one more than there are diagonals
+        does it.
         """
         rows = self.rows
         diagonals = self.ones()
@@ -103,21 +101,30 @@ class MonotonePaths(AbstractOracle):
         padded = jnp.pad(grid, ((0, 0), (0, rows), (0, 0)), constant_values=fill)
         flat = padded.reshape(rows * (diagonals + 1), -1)
         skewed = flat[: rows * diagonals].reshape(rows, diagonals, -1)
-        cells = skewed.transpose(1, 0, 2)
-        return cells[0], cells[1:]
+        return skewed.transpose(1, 0, 2)
 
-    def _backtrack(self, ups: Int[Array, "d k r b"]) -> Int[Array, "D k b"]:
-        """Return the row at which each of the outputs crosses each anti-diagonal."""
-        _, count, rows, batch = ups.shape
+    def _by_counts(
+        self, cells: Float[Array, "D r b"], count: int
+    ) -> tuple[Float[Array, "k b"], Int[Array, "D k b"]]:
+        """Return the scores of the K best, and the row at which each of them crosses each
+        anti-diagonal.
+
+        The merges count how many entries come from above; the way back reads the counts.
+        """
+        rows, batch = cells.shape[1:]
+
+        def step(lists, rewards):
+            merged, ups = merge_by_pairs(shift_down(lists, -jnp.inf), lists)
+            return merged + rewards[None], ups
+
+        lists, ups = lax.scan(step, self._first_lists(cells, count), cells[1:])
         column = jnp.arange(batch, dtype=jnp.int32)[None]
-        first_ranks = jnp.arange(count, dtype=jnp.int32)[:, None]
-        rank = jnp.broadcast_to(first_ranks, (count, batch))
-        last = jnp.full((count, batch), rows - 1, jnp.int32)
+        last, ranks = self._last_place(count, batch)
 
-        def step(state, ups):
+        def back(state, ups):
             row, rank = state
             here = (rank * rows + row) * batch + column
-            entry = lambda at: ups.ravel().at[at].get(mode="clip").astype(jnp.int32)
+            entry = lambda at: jnp.take(ups, at, mode="clip").astype(jnp.int32)
             through = entry(here)
             before = jnp.where(rank > 0, entry(here - rows * batch), 0)
             came_from_above = through > before
@@ -125,22 +132,102 @@ class MonotonePaths(AbstractOracle):
             rank = jnp.where(came_from_above, before, rank - before)
             return (row, rank), row
 
-        _, crossings = lax.scan(step, (last, rank), ups, reverse=True)
-        return jnp.concatenate([crossings, last[None]])
+        _, crossings = lax.scan(back, (last, ranks), ups, reverse=True)
+        return lists[:, -1], jnp.concatenate([crossings, last[None]])
+
+    def _by_search(
+        self, cells: Float[Array, "D r b"], count: int
+    ) -> tuple[Float[Array, "k b"], Int[Array, "D k b"]]:
+        """Return what `_by_counts` returns, from merges that keep nothing but the scores.
+
+        On the way back, the output of rank k in a cell is found in the two lists merged there:
+
+            above = #{i < k: up_i >= left_{k - 1 - i}}        of the k entries before it
+            it is up_above if up_above >= left_{k - above}, else left_{k - above}
+
+        The condition holds for the first i and fails from some i on: a binary search. There are
+        K (rows + cols) searches, and K rows cols entries that would each need a pointer.
+        """
+        diagonals, rows, batch = cells.shape
+        # One buffer that the loop writes in place; a scan would copy each diagonal twice.
+        kept = jnp.full((diagonals, count, rows, batch), -jnp.inf, cells.dtype)
+        kept = kept.at[0].set(self._first_lists(cells, count))
+
+        def step(d, kept):
+            lists = kept[d - 1]
+            merged = merge_scores(shift_down(lists, -jnp.inf), lists)
+            return kept.at[d].set(merged + cells[d][None])
+
+        kept = lax.fori_loop(1, diagonals, step, kept)
+        last, ranks = self._last_place(count, batch)
+        # Rows and ranks are offsets in a raveled list from here on, so that a lookup multiplies nothing.
+        stride = rows * batch
+        rounds = (count - 1).bit_length()
+
+        def back(state, d):
+            here, rank = state
+            lists = kept[d]
+
+            def not_less(i, j):
+                up = jnp.take(lists, i + (here - batch), mode="clip")
+                left = jnp.take(lists, j + here, mode="clip")
+                # There is nothing above row 0.
+                return jnp.where(here >= batch, up, -jnp.inf) >= left
+
+            def search(i, above):
+                further = above + (stride << (rounds - 1 - i))
+                holds = not_less(further - stride, rank - further)
+                return jnp.where((further <= rank) & holds, further, above)
+
+            # XLA fuses unrolled rounds, and then each repeats all before it.
+            above = lax.fori_loop(0, rounds, search, jnp.zeros_like(rank))
+            beside = rank - above
+            came_from_above = not_less(above, beside)
+            here = jnp.where(came_from_above, here - batch, here)
+            rank = jnp.where(came_from_above, above, beside)
+            return (here, rank), here // batch
+
+        column = jnp.arange(batch, dtype=jnp.int32)[None]
+        start = (last * batch + column, ranks * stride)
+        earlier = jnp.arange(diagonals - 1, dtype=jnp.int32)
+        _, crossings = lax.scan(back, start, earlier, reverse=True)
+        return kept[-1, :, -1], jnp.concatenate([crossings, last[None]])
+
+    def _first_lists(
+        self, cells: Float[Array, "D r b"], count: int
+    ) -> Float[Array, "k r b"]:
+        """Return the lists of the first anti-diagonal: one path to each of its cells."""
+        none = jnp.full((count - 1, *cells.shape[1:]), -jnp.inf, cells.dtype)
+        return jnp.concatenate([cells[:1], none])
+
+    def _last_place(
+        self, count: int, batch: int
+    ) -> tuple[Int[Array, "k b"], Int[Array, "k b"]]:
+        """Return the row and the ranks in the bottom right cell, from which all outputs go back."""
+        row = jnp.full((count, batch), self.rows - 1, jnp.int32)
+        ranks = jnp.arange(count, dtype=jnp.int32)[:, None]
+        return row, jnp.broadcast_to(ranks, (count, batch))
 
     def _members(self, crossings: Int[Array, "D k b"], dtype) -> Float[Array, "b k m"]:
-        row, col = np.divmod(np.arange(self.size(), dtype=np.int32), np.int32(self.cols))
+        row, col = np.divmod(
+            np.arange(self.size(), dtype=np.int32), np.int32(self.cols)
+        )
         on_the_path = crossings[row + col] == row[:, None, None]
         return on_the_path.astype(dtype).transpose(2, 1, 0)
 
 
 def shift_down(lists: Float[Array, "k r b"], fill: float) -> Float[Array, "k r b"]:
-    """Return the lists of the cells above: row r takes those of row r - 1 of the previous anti-diagonal."""
+    """Return the lists of the cells above: row r takes those of row r - 1 of the previous
+    anti-diagonal.
+    """
     return jnp.concatenate([jnp.full_like(lists[:, :1], fill), lists[:, :-1]], axis=1)
 
 
-def merge_by_pairs(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tuple[Array, Array]:
-    """Return the K best of two descending lists, ties to `up`, and how many of the first k + 1 came from `up`.
+def merge_by_pairs(
+    up: Float[Array, "k r b"], left: Float[Array, "k r b"]
+) -> tuple[Array, Array]:
+    """Return the K best of two descending lists, ties to `up`, and how many of the first k + 1 came
+    from `up`.
 
         merged_k = max(up_k, left_k, max_{i + j = k - 1} min(up_i, left_j))
         ups_k = #{i <= k: up_i >= left_{k - i}}
@@ -160,20 +247,41 @@ def merge_by_pairs(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tu
     return jnp.stack(merged), jnp.stack(ups)
 
 
-def merge_by_loop(up: Float[Array, "k r b"], left: Float[Array, "k r b"]) -> tuple[Array, Array]:
-    """Return what `merge_by_pairs` returns, by a loop over i that treats all k at once, with left_j = inf for j < 0."""
+def merge_scores(
+    up: Float[Array, "k r b"], left: Float[Array, "k r b"]
+) -> Float[Array, "k r b"]:
+    """Return the K best of two descending lists by a bitonic merge: K log K elementwise operations.
+
+        z_i = max(up_i, left_{K - 1 - i}),   i = 0, ..., K - 1
+
+    are the K best, first falling and then rising. Comparing the entries that are half a block apart
+    gives two such sequences, the larger entries in the first. K is filled up to a power of two by
+    +inf at the front, where every comparison leaves it.
+    """
     count = len(up)
-    padded = jnp.concatenate([jnp.full_like(left, jnp.inf), left])
+    size = 1 << (count - 1).bit_length()
+    filler = jnp.full((size - count, *up.shape[1:]), jnp.inf, up.dtype)
+    z = jnp.concatenate([filler, larger(up, left[::-1])])
+    block = size
+    while block > 1:
+        # Two halvings in a pass over the memory.
+        parts = min(block, 4)
+        split = z.reshape(size // block, parts, block // parts, *z.shape[1:])
+        pieces = sort_bitonic([split[:, i] for i in range(parts)])
+        z = jnp.stack(pieces, axis=1).reshape(z.shape)
+        block //= parts
+    return z[size - count :]
 
-    def compare(i, state):
-        merged, ups = state
-        before = lax.dynamic_slice_in_dim(padded, count - 1 - i, count)  # left_{k - 1 - i}
-        beside = lax.dynamic_slice_in_dim(padded, count - i, count)  # left_{k - i}
-        merged = larger(merged, smaller(up[i][None], before))
-        wins = up[i][None] >= beside
-        return merged, ups + wins.astype(jnp.int32)
 
-    return lax.fori_loop(0, count, compare, (left, jnp.zeros(left.shape, jnp.int32)))
+def sort_bitonic(z: list[Array]) -> list[Array]:
+    """Return arrays that fall and then rise, a power of two of them, in descending order."""
+    half = len(z) // 2
+    if half == 0:
+        return z
+    pairs = list(zip(z[:half], z[half:], strict=True))
+    front = [larger(x, y) for x, y in pairs]
+    back = [smaller(x, y) for x, y in pairs]
+    return sort_bitonic(front) + sort_bitonic(back)
 
 
 def larger(x: Array, y: Array) -> Array:

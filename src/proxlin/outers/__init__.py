@@ -1,7 +1,19 @@
 """Outer functions: convex f: R^k -> R."""
 
 from .base import AbstractOuter, AbstractProximable, AbstractSupport
-from .norms import L1, L2, AbstractBox, Box, Hinge, Huber, LInf, Max, Origin, Quantile, SquaredL2
+from .norms import (
+    L1,
+    L2,
+    AbstractBox,
+    Box,
+    Hinge,
+    Huber,
+    LInf,
+    Max,
+    Origin,
+    Quantile,
+    SquaredL2,
+)
 from .smoothing import Envelope, Smoothed
 from .structured import EntropyHinge, StructuredHinge
 

@@ -1,4 +1,6 @@
-"""Convex outer functions f: R^k -> R, and what follows from a support function f(u) = max_{v in V} <u, v>."""
+"""Convex outer functions f: R^k -> R, and what follows from a support function f(u) = max_{v in V}
+<u, v>.
+"""
 
 import abc
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..checks import number
+from ..shown import shown
 from ..types import Scalar
 from .sets import AbstractSet, Projected
 
@@ -19,15 +22,20 @@ else:  # a numpy vector will do as well; every operation with jax.numpy returns 
     Vector = Float[Array | np.ndarray, " k"]
 
 
-def u_minus_projection(project: Callable, u: Vector, step: Scalar, rho: Scalar) -> Float[Array, " k"]:
-    """u - step P_V(q), q = u / (step + rho): the prox of a support function smoothed by rho, at any scale.
+def u_minus_projection(
+    project: Callable, u: Vector, step: Scalar, rho: Scalar
+) -> Float[Array, " k"]:
+    """u - step P_V(q), q = u / (step + rho): the prox of a support function smoothed by rho, at any
+    scale.
 
-    Entries that the projection leaves alone become exactly rho q, also where u / (step + rho) underflows; where it
-    overflows, the step is lost beside u whatever its direction.
+    Entries that the projection leaves alone become exactly rho q, also where u / (step + rho)
+    underflows; where it overflows, the step is lost beside u whatever its direction.
     """
     step = number(step, "The step of prox", low=0.0, open=True).astype(u.dtype)
     rho = jnp.asarray(rho, u.dtype)
-    q = jnp.clip(u / (step + rho), -jnp.finfo(u.dtype).max / 4, jnp.finfo(u.dtype).max / 4)
+    q = jnp.clip(
+        u / (step + rho), -jnp.finfo(u.dtype).max / 4, jnp.finfo(u.dtype).max / 4
+    )
     v = project(q)
     return jnp.where(v == q, rho * v, u - step * v)
 
@@ -35,7 +43,11 @@ def u_minus_projection(project: Callable, u: Vector, step: Scalar, rho: Scalar) 
 class AbstractOuter(eqx.Module):
     """A convex function f: R^k -> R."""
 
-    oracle_calls: ClassVar[int] = 0  # combinatorial oracle calls in one value or subgradient
+    # combinatorial oracle calls in one value or subgradient
+    oracle_calls: ClassVar[int] = 0
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @abc.abstractmethod
     def value(self, u: Vector) -> Float[Array, ""]:
@@ -64,13 +76,16 @@ class AbstractOuter(eqx.Module):
     def check(self, k: int) -> None:
         """Raise a sentence if f is not a function on R^k."""
         if k < 1:
-            raise ValueError(f"{type(self).__name__} needs at least one output; the inner map returns none.")
+            raise ValueError(
+                f"{type(self).__name__} needs at least one output; the inner map returns none."
+            )
 
 
 class AbstractProximable(AbstractOuter):
     """f with prox(u, s) = argmin_p f(p) + |p - u|^2 / 2s and f*(v) = max_u <u, v> - f(u).
 
-    Its smoothing is the Moreau envelope: f_nu <= f <= f_nu + nu l^2 / 2, with a 1/nu-Lipschitz gradient.
+    Its smoothing is the Moreau envelope: f_nu <= f <= f_nu + nu l^2 / 2, with a 1/nu-Lipschitz
+    gradient.
     """
 
     @abc.abstractmethod
@@ -87,7 +102,9 @@ class AbstractProximable(AbstractOuter):
         return Envelope(self, nu)
 
     def dual_form(self) -> tuple["AbstractSupport", Scalar]:
-        """Return (s, rho) with f* = indicator of V + rho/2 |.|^2, where V is the set of the support function s."""
+        """Return (s, rho) with f* = indicator of V + rho/2 |.|^2, where V is the set of the support
+        function s.
+        """
         raise TypeError(
             f"The exact solver needs an outer function whose conjugate is the indicator of a set plus a quadratic; "
             f"{type(self).__name__} does not say so. Give it a dual_form, or take pli."
@@ -97,7 +114,8 @@ class AbstractProximable(AbstractOuter):
 class AbstractSupport(AbstractProximable):
     """f(u) = max_{v in V} <u, v>, V convex and compact: argmax and projection give all the rest.
 
-    prox(u, s) = u - s P_V(u/s) (Moreau), f* = the indicator of V, f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2.
+    prox(u, s) = u - s P_V(u/s) (Moreau), f* = the indicator of V, f_nu(u) = max_{v in V} <u, v> -
+    nu/2 |v|^2.
     """
 
     @abc.abstractmethod
@@ -131,7 +149,9 @@ class AbstractSupport(AbstractProximable):
     def contains(self, v: Vector) -> Array:
         """Whether v is in V, up to eps^(2/3) of its size: a prox is in V only up to round-off."""
         slack = jnp.asarray(float(jnp.finfo(v.dtype).eps) ** (2 / 3), v.dtype)
-        size = jnp.maximum(jnp.max(jnp.abs(v)), jnp.asarray(self.radius(v.shape[0]), v.dtype))
+        size = jnp.maximum(
+            jnp.max(jnp.abs(v)), jnp.asarray(self.radius(v.shape[0]), v.dtype)
+        )
         return jnp.max(jnp.abs(v - self.project(v))) <= slack * size
 
     def smooth(self, nu: Scalar) -> AbstractOuter:
@@ -140,7 +160,9 @@ class AbstractSupport(AbstractProximable):
         return Smoothed(self, nu)
 
     def dual_set(self) -> AbstractSet:
-        """Return V for the exact solver, which is quickest for a set with a barrier (see `outers.sets`)."""
+        """Return V for the exact solver, which is quickest for a set with a barrier (see
+        `outers.sets`).
+        """
         return Projected(self)
 
     def dual_form(self) -> tuple["AbstractSupport", Scalar]:

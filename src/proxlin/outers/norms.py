@@ -1,4 +1,6 @@
-"""Norms, hinges and Huber: f(u) = max_{v in V} <u, v> - rho/2 |v|^2 with V a ball, a box or a simplex."""
+"""Norms, hinges and Huber: f(u) = max_{v in V} <u, v> - rho/2 |v|^2 with V a ball, a box or a
+simplex.
+"""
 
 import abc
 import math
@@ -9,9 +11,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..checks import number
-from ..types import Scalar, is_concrete
+from ..types import Number, Scalar, is_concrete
 from . import sets
-from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
+from .base import (
+    AbstractOuter,
+    AbstractProximable,
+    AbstractSupport,
+    Vector,
+    u_minus_projection,
+)
 from .sets import AbstractSet
 from .smoothing import Smoothed
 
@@ -21,7 +29,11 @@ def norm(u: Vector) -> Float[Array, ""]:
     scale = jax.lax.stop_gradient(_scale(u))
     squares = jnp.sum((u / scale) ** 2)
     zero = squares == 0
-    return scale * jnp.where(zero, jnp.zeros_like(squares), jnp.sqrt(jnp.where(zero, jnp.ones_like(squares), squares)))
+    return scale * jnp.where(
+        zero,
+        jnp.zeros_like(squares),
+        jnp.sqrt(jnp.where(zero, jnp.ones_like(squares), squares)),
+    )
 
 
 def _scale(u: Vector) -> Array:
@@ -32,7 +44,8 @@ def _scale(u: Vector) -> Array:
 
 def project_simplex(v: Vector) -> Float[Array, " k"]:
     """The nearest point of {v >= 0, sum v = 1}: max(v - theta, 0), theta from the sorted entries."""
-    v = jnp.maximum(v - jnp.max(v), -jnp.ones((), v.dtype))  # theta >= max(v) - 1: nothing below counts, nor overflows
+    # theta >= max(v) - 1: nothing below counts, nor overflows
+    v = jnp.maximum(sets.below_the_top(jnp.asarray(v)), -jnp.ones((), v.dtype))
     falling = -jnp.sort(-v)
     count = jnp.arange(1, v.shape[0] + 1, dtype=v.dtype)
     thetas = (jnp.cumsum(falling) - 1) / count
@@ -88,7 +101,9 @@ class LInf(AbstractSupport):
         return jnp.max(jnp.abs(u))
 
     def argmax(self, u: Vector) -> Float[Array, " k"]:
-        return jax.nn.one_hot(jnp.argmax(jnp.abs(u)), u.shape[0], dtype=u.dtype) * jnp.sign(u)
+        return jax.nn.one_hot(
+            jnp.argmax(jnp.abs(u)), u.shape[0], dtype=u.dtype
+        ) * jnp.sign(u)
 
     def project(self, v: Vector) -> Float[Array, " k"]:
         inside = jnp.sum(jnp.abs(v)) <= 1
@@ -139,12 +154,18 @@ class AbstractBox(AbstractSupport):
 
     def value(self, u: Vector) -> Float[Array, ""]:
         low, high = self.bounds()
-        return jnp.sum(jnp.maximum(jnp.asarray(low, u.dtype) * u, jnp.asarray(high, u.dtype) * u))
+        return jnp.sum(
+            jnp.maximum(jnp.asarray(low, u.dtype) * u, jnp.asarray(high, u.dtype) * u)
+        )
 
     def argmax(self, u: Vector) -> Float[Array, " k"]:
         low, high = self.bounds()
         zero = jnp.zeros((), u.dtype)
-        return jnp.where(u > 0, jnp.asarray(high, u.dtype), jnp.where(u < 0, jnp.asarray(low, u.dtype), zero))
+        return jnp.where(
+            u > 0,
+            jnp.asarray(high, u.dtype),
+            jnp.where(u < 0, jnp.asarray(low, u.dtype), zero),
+        )
 
     def project(self, v: Vector) -> Float[Array, " k"]:
         low, high = self.bounds()
@@ -189,13 +210,14 @@ class Hinge(AbstractBox):
 class Quantile(AbstractBox):
     """f(u) = sum_j max((1 - q) u_j, -q u_j), 0 < q < 1; V = [-q, 1 - q]^k.
 
-    It is for u = prediction - y, which is what `px.residual` returns: the minimiser predicts the q-quantile of y.
+    It is for u = prediction - y, which is what `px.residual` returns: the minimiser predicts the
+    q-quantile of y.
 
     >>> [round(float(Quantile(0.9).value(jnp.array([u]))), 6) for u in (1.0, -1.0)]
     [0.1, 0.9]
     """
 
-    q: Array
+    q: Number
 
     def __init__(self, q: Any):
         self.q = number(q, "The level q of Quantile", low=0.0, open=True)
@@ -212,7 +234,7 @@ class Quantile(AbstractBox):
 class Box(AbstractBox):
     """f(u) = width sum_j |u_j|; V = [-width, width]^k, the set behind Huber."""
 
-    width: Array
+    width: Number
 
     def bounds(self) -> tuple[Scalar, Scalar]:
         return -self.width, self.width
@@ -252,7 +274,7 @@ class Huber(AbstractProximable):
     1.625
     """
 
-    delta: Array
+    delta: Number
 
     def __init__(self, delta: Any = 1.0):
         self.delta = number(delta, "The width delta of Huber", low=0.0, open=True)
@@ -274,7 +296,9 @@ class Huber(AbstractProximable):
         return Box(self.delta).conjugate(v) + jnp.sum(v * v) / 2
 
     def smooth(self, nu: Scalar) -> AbstractOuter:
-        return Smoothed(Box(self.delta), 1 + number(nu, "The smoothing nu", low=0.0, open=True))
+        return Smoothed(
+            Box(self.delta), 1 + number(nu, "The smoothing nu", low=0.0, open=True)
+        )
 
     def lipschitz(self, k: int) -> Scalar:
         return self.delta * math.sqrt(k)
@@ -303,13 +327,17 @@ class SquaredL2(AbstractProximable):
         return jnp.asarray(u)
 
     def prox(self, u: Vector, step: Scalar) -> Float[Array, " k"]:
-        return u / (1 + number(step, "The step of prox", low=0.0, open=True).astype(u.dtype))
+        return u / (
+            1 + number(step, "The step of prox", low=0.0, open=True).astype(u.dtype)
+        )
 
     def conjugate(self, v: Vector) -> Float[Array, ""]:
         return jnp.sum(v * v) / 2
 
     def smooth(self, nu: Scalar) -> AbstractOuter:
-        return Smoothed(Origin(), 1 + number(nu, "The smoothing nu", low=0.0, open=True))
+        return Smoothed(
+            Origin(), 1 + number(nu, "The smoothing nu", low=0.0, open=True)
+        )
 
     def lipschitz(self, k: int) -> Scalar:
         return float("inf")
@@ -322,4 +350,8 @@ class SquaredL2(AbstractProximable):
 
 
 def _larger(a: Scalar, b: Scalar) -> Scalar:
-    return max(a, b) if isinstance(a, float) and isinstance(b, float) else jnp.maximum(a, b)
+    return (
+        max(a, b)
+        if isinstance(a, float) and isinstance(b, float)
+        else jnp.maximum(a, b)
+    )

@@ -38,6 +38,16 @@ def norms(z: Array) -> Array:
     return top[..., 0] * jnp.sqrt(jnp.sum((z / safe) ** 2, axis=-1))
 
 
+def below_the_top(v: Array) -> Array:
+    """Return v - max v over the last axis, exactly 0 at the top.
+
+    XLA may compute v once more in the difference, as a product that is not rounded before it is
+    subtracted; without the comparison the top is then off by the rounding of v.
+    """
+    top = jnp.max(v, axis=-1, keepdims=True)
+    return jnp.where(v >= top, jnp.zeros_like(v), v - top)
+
+
 def _dot(a: Array, b: Array) -> Array:
     return jnp.sum(a * b, axis=-1)
 
@@ -48,14 +58,17 @@ def _over(a: Array, b: Array) -> Array:
 
 
 def _slack(v: Array) -> Array:
-    """How near to the boundary of V an entry may be and still count as free: interior points end with such slacks."""
+    """How near to the boundary of V an entry may be and still count as free: interior points end
+    with such slacks.
+    """
     return jnp.asarray(jnp.finfo(v.dtype).eps ** (1 / 3), v.dtype)
 
 
 class AbstractSet(eqx.Module):
     """A closed convex V in R^k, the same for every block."""
 
-    separable: ClassVar[bool] = False  # a product of intervals: each entry is a block of its own
+    # a product of intervals: each entry is a block of its own
+    separable: ClassVar[bool] = False
     round: ClassVar[bool] = False  # the unit ball of |.|_2
     unbounded: ClassVar[bool] = False  # all of R^k
     flat: ClassVar[bool] = False  # inside of {sum_j v_j = 1}: directions have the sum 0
@@ -75,16 +88,20 @@ class AbstractSet(eqx.Module):
         return self.maximizer(v, jnp.ones(v.shape[:-1], v.dtype))
 
     def excess(self, z: Blocks, v: Blocks, rho: Each) -> Each:
-        """Return f(z) - <v, z> + rho/2 |v|^2, which is 0 where v is the maximizer and positive for any other v of V.
+        """Return f(z) - <v, z> + rho/2 |v|^2, which is 0 where v is the maximizer and positive for
+        any other v of V.
 
-        With u = maximizer(z) it is <z - rho u, u - v> + rho/2 |u - v|^2, where both terms are at least 0.
+        With u = maximizer(z) it is <z - rho u, u - v> + rho/2 |u - v|^2, where both terms are at
+        least 0.
         """
         u = self.maximizer(z, rho)
         slope = _dot(z - rho[:, None] * u, u - v)
         return jnp.maximum(slope, 0) + rho / 2 * _dot(u - v, u - v)
 
     def drift(self, z: Blocks, v: Blocks, rho: Each, error: Blocks) -> Each:
-        """Bound the change of `excess` where z is known up to `error`: its slope u - v is at most 2 radius."""
+        """Bound the change of `excess` where z is known up to `error`: its slope u - v is at most 2
+        radius.
+        """
         return 2 * jnp.asarray(self.radius(z.shape[-1]), z.dtype) * norms(error)
 
     def radius(self, k: int) -> Any:
@@ -100,7 +117,9 @@ class AbstractSet(eqx.Module):
         return self
 
     def ends(self, dtype: Any) -> tuple[Array, Array]:
-        """Return the ends of the intervals, the same for every entry; only asked of a set that is separable."""
+        """Return the ends of the intervals, the same for every entry; only asked of a set that is
+        separable.
+        """
         raise TypeError(f"{type(self).__name__} is no product of intervals.")
 
     def center(self, v: Blocks) -> Blocks:
@@ -108,14 +127,20 @@ class AbstractSet(eqx.Module):
         return jnp.zeros_like(v)
 
     def barrier(self) -> "AbstractBarrier | None":
-        """Return the set with all that an interior point asks, or None where it has no such answers."""
+        """Return the set with all that an interior point asks, or None where it has no such
+        answers.
+        """
         return None
 
     def free(self, v: Blocks) -> Bool[Array, "n k"]:
-        """Return the entries of v_i that are free in the face of V that holds v_i: f has a kink along them."""
+        """Return the entries of v_i that are free in the face of V that holds v_i: f has a kink
+        along them.
+        """
         return jnp.zeros(v.shape, bool)
 
-    def along_face(self, v: Blocks, free: Array, x: Float[Array, "n k d"]) -> Float[Array, "n k d"]:
+    def along_face(
+        self, v: Blocks, free: Array, x: Float[Array, "n k d"]
+    ) -> Float[Array, "n k d"]:
         """Return the part of each x_i along that face: the free entries."""
         return jnp.where(free[..., None], x, jnp.zeros_like(x))
 
@@ -148,11 +173,15 @@ class AbstractBarrier(AbstractSet):
 
     @abc.abstractmethod
     def curvature(self, W: Any, y: Any) -> tuple[Blocks, Blocks]:
-        """Return h, g: a step dv changes the normal vector by (diag(h_i) + g_i g_i') dv_i, up to a constant."""
+        """Return h, g: a step dv changes the normal vector by (diag(h_i) + g_i g_i') dv_i, up to a
+        constant.
+        """
 
     @abc.abstractmethod
     def aim(self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any) -> Any:
-        """Return the right-hand side p of the linearised complementarity slack o multiplier = target."""
+        """Return the right-hand side p of the linearised complementarity slack o multiplier =
+        target.
+        """
 
     @abc.abstractmethod
     def constant(self, W: Any, p: Any) -> Blocks:
@@ -170,11 +199,13 @@ class AbstractBarrier(AbstractSet):
 def _longest(slack: Array, change: Array) -> Array:
     """Return the largest step with slack + step * change >= 0, for slack > 0."""
     falling = change < 0
-    steps = jnp.where(falling, slack / jnp.where(falling, -change, jnp.ones_like(change)), jnp.inf)
+    steps = jnp.where(
+        falling, slack / jnp.where(falling, -change, jnp.ones_like(change)), jnp.inf
+    )
     return jnp.min(steps)
 
 
-# ------------------------------------------------------------------------------------------------------------- space
+# -------------------------------------------------------------------------------------------- space
 
 
 class Space(AbstractSet):
@@ -196,11 +227,13 @@ class Space(AbstractSet):
         return float("inf")
 
 
-# -------------------------------------------------------------------------------------------------------------- ball
+# --------------------------------------------------------------------------------------------- ball
 
 
 class Ball(AbstractBarrier):
-    """V = {|v| <= 1}, f(z) = |z| when rho = 0. Second-order cones s = (1, v), y = (tau, -z), Nesterov-Todd scaling."""
+    """V = {|v| <= 1}, f(z) = |z| when rho = 0. Second-order cones s = (1, v), y = (tau, -z),
+    Nesterov-Todd scaling.
+    """
 
     round: ClassVar[bool] = True
 
@@ -221,8 +254,12 @@ class Ball(AbstractBarrier):
     def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, int]:
         return jnp.sum(y[0] - _dot(v, y[1])), v.shape[0]
 
-    def scaling(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
-        """Return beta, w0, w1 of W = beta * (hyperbolic rotation by w), and det = sqrt(det s det y)."""
+    def scaling(
+        self, v: Blocks, y: tuple[Array, Array]
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return beta, w0, w1 of W = beta * (hyperbolic rotation by w), and det = sqrt(det s det
+        y).
+        """
         tau, z = y
         a = jnp.sqrt((1 - norms(v)) * (1 + norms(v)))
         c = jnp.sqrt((tau - norms(z)) * (tau + norms(z)))
@@ -236,7 +273,9 @@ class Ball(AbstractBarrier):
         h = jnp.broadcast_to((beta**-2)[:, None], w1.shape)
         return h, jnp.asarray(2**0.5, w1.dtype) * w1 / beta[:, None]
 
-    def aim(self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any) -> tuple[Array, Array]:
+    def aim(
+        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+    ) -> tuple[Array, Array]:
         """Return p = l \\ (target e - l o l - (W^-1 ds) o (W dy)),  l = W y = W^-1 s."""
         beta, w0, w1, det = W
         l0, l1 = _rotate(w0, w1, y[0], -y[1], 1)
@@ -253,7 +292,9 @@ class Ball(AbstractBarrier):
         beta, w0, w1, _ = W
         return _rotate(w0, w1, p[0], p[1], -1)[1] / beta[:, None]
 
-    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks) -> tuple[Array, Array]:
+    def follow(
+        self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks
+    ) -> tuple[Array, Array]:
         """Return dy = W^-1 (p - W^-1 (0, dv)), with dz = -dy_1."""
         beta, w0, w1, _ = W
         s0, s1 = _rotate(w0, w1, jnp.zeros_like(w0), dv, -1)
@@ -267,7 +308,9 @@ class Ball(AbstractBarrier):
         return jnp.minimum(of_v, of_y)
 
 
-def _rotate(w0: Array, w1: Array, x0: Array, x1: Array, sign: int) -> tuple[Array, Array]:
+def _rotate(
+    w0: Array, w1: Array, x0: Array, x1: Array, sign: int
+) -> tuple[Array, Array]:
     """Return (w0 x0 + w1.x1, x0 w1 + x1 + w1 (w1.x1)/(1 + w0)); its inverse for sign -1."""
     inner = _dot(w1, x1)
     return w0 * x0 + sign * inner, x1 + w1 * (sign * x0 + inner / (1 + w0))[:, None]
@@ -280,14 +323,18 @@ def _reach_of_cone(s0: Array, s1: Array, d0: Array, d1: Array) -> Array:
     c = (s0 - norms(s1)) * (s0 + norms(s1))
     bottom = jnp.sqrt(jnp.maximum(b * b - a * c, 0)) - b
     meets = (bottom > 0) & ((a < 0) | (b < 0))
-    return jnp.min(jnp.where(meets, c / jnp.where(meets, bottom, jnp.ones_like(c)), jnp.inf))
+    return jnp.min(
+        jnp.where(meets, c / jnp.where(meets, bottom, jnp.ones_like(c)), jnp.inf)
+    )
 
 
-# --------------------------------------------------------------------------------------------------------------- box
+# ---------------------------------------------------------------------------------------------- box
 
 
 class Box(AbstractBarrier):
-    """V = {low <= v_j <= high}, f(z) = sum_j max(low z_j, high z_j) when rho = 0. Multipliers y = (at low, at high)."""
+    """V = {low <= v_j <= high}, f(z) = sum_j max(low z_j, high z_j) when rho = 0. Multipliers y =
+    (at low, at high).
+    """
 
     separable: ClassVar[bool] = True
 
@@ -347,7 +394,9 @@ class Box(AbstractBarrier):
         s, t = W
         return y[0] / s + y[1] / t, jnp.zeros_like(s)
 
-    def aim(self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any) -> tuple[Array, Array]:
+    def aim(
+        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+    ) -> tuple[Array, Array]:
         s, t = W
         return target - s * y[0] - dv * dy[0], target - t * y[1] + dv * dy[1]
 
@@ -355,7 +404,9 @@ class Box(AbstractBarrier):
         s, t = W
         return p[0] / s - p[1] / t
 
-    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks) -> tuple[Array, Array]:
+    def follow(
+        self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks
+    ) -> tuple[Array, Array]:
         s, t = W
         return (p[0] - y[0] * dv) / s, (p[1] + y[1] * dv) / t
 
@@ -366,18 +417,22 @@ class Box(AbstractBarrier):
         return jnp.minimum(of_v, of_y)
 
 
-# ----------------------------------------------------------------------------------------------------------- simplex
+# ------------------------------------------------------------------------------------------ simplex
 
 
 class Simplex(AbstractBarrier):
-    """V = {v >= 0, sum v = 1}, f(z) = max_j z_j when rho = 0. Multipliers y >= 0, z = theta - y with theta_i free."""
+    """V = {v >= 0, sum v = 1}, f(z) = max_j z_j when rho = 0. Multipliers y >= 0, z = theta - y
+    with theta_i free.
+    """
 
     flat: ClassVar[bool] = True
     has_origin: ClassVar[bool] = False
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
-        """Return max(z - theta, 0) / rho with theta such that it sums to 1 (sort and scan); a vertex when rho = 0."""
-        z = z - jnp.max(z, axis=-1, keepdims=True)
+        """Return max(z - theta, 0) / rho with theta such that it sums to 1 (sort and scan); a
+        vertex when rho = 0.
+        """
+        z = below_the_top(z)
         r = rho[:, None]
         falling = -jnp.sort(-z, axis=-1)
         count = jnp.arange(1, z.shape[-1] + 1, dtype=z.dtype)[None, :]
@@ -388,9 +443,14 @@ class Simplex(AbstractBarrier):
         u = _over(jnp.maximum(z - theta, 0), r)
         total = jnp.sum(u, axis=-1, keepdims=True)
         vertex = jnp.arange(z.shape[-1])[None, :] == jnp.argmax(z, axis=-1)[:, None]
-        # r may be so small that u overflows or vanishes: then the vertex is the answer up to rounding
+        # r may be so small that u overflows or vanishes: then the vertex is the answer up to
+        # rounding
         good = (r > 0) & (total > 0)
-        return jnp.where(good, u / jnp.where(good, total, jnp.ones_like(total)), vertex.astype(z.dtype))
+        return jnp.where(
+            good,
+            u / jnp.where(good, total, jnp.ones_like(total)),
+            vertex.astype(z.dtype),
+        )
 
     def center(self, v: Blocks) -> Blocks:
         return jnp.ones_like(v) / v.shape[-1]
@@ -398,15 +458,21 @@ class Simplex(AbstractBarrier):
     def free(self, v: Blocks) -> Array:
         return v > _slack(v)
 
-    def along_face(self, v: Blocks, free: Array, x: Float[Array, "n k d"]) -> Float[Array, "n k d"]:
+    def along_face(
+        self, v: Blocks, free: Array, x: Float[Array, "n k d"]
+    ) -> Float[Array, "n k d"]:
         """Return the differences of the free entries from their mean."""
         kept = free[..., None].astype(x.dtype)
-        mean = jnp.sum(kept * x, axis=1, keepdims=True) / jnp.maximum(jnp.sum(kept, axis=1, keepdims=True), 1)
+        mean = jnp.sum(kept * x, axis=1, keepdims=True) / jnp.maximum(
+            jnp.sum(kept, axis=1, keepdims=True), 1
+        )
         return kept * (x - mean)
 
     def face_dimension(self, v: Blocks, free: Array) -> Array:
         """A face has one dimension less than vertices."""
-        return jnp.sum(free, dtype=jnp.int32) - jnp.sum(jnp.any(free, axis=1), dtype=jnp.int32)
+        return jnp.sum(free, dtype=jnp.int32) - jnp.sum(
+            jnp.any(free, axis=1), dtype=jnp.int32
+        )
 
     def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> Array:
         return jnp.max(z, axis=-1, keepdims=True) - z + margin
@@ -436,18 +502,21 @@ class Simplex(AbstractBarrier):
         return jnp.minimum(_longest(v, dv), _longest(y, dy))
 
 
-# ---------------------------------------------------------------------------------------------------- cross-polytope
+# ----------------------------------------------------------------------------------- cross-polytope
 
 
 class CrossPolytope(AbstractBarrier):
     """V = {sum_j |v_j| <= 1}, f(z) = max_j |z_j| when rho = 0.
 
-    v = p - q with p, q >= 0 and sum_j p_j + q_j = 1. The multipliers a of p and b of q have z = (b - a) / 2, where
-    a_j + b_j is the same for all j of a block. The interior point carries y = (a, b, p, q), each strictly above 0.
+    v = p - q with p, q >= 0 and sum_j p_j + q_j = 1. The multipliers a of p and b of q have z = (b
+    - a) / 2, where a_j + b_j is the same for all j of a block. The interior point carries y = (a,
+    b, p, q), each strictly above 0.
     """
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
-        """Return z / rho where that lies inside, else the point of the simplex for |z|, with the signs of z."""
+        """Return z / rho where that lies inside, else the point of the simplex for |z|, with the
+        signs of z.
+        """
         size = jnp.abs(z)
         r = rho[:, None]
         inside = (jnp.sum(size, axis=-1, keepdims=True) <= r) & (r > 0)
@@ -461,11 +530,15 @@ class CrossPolytope(AbstractBarrier):
     def free(self, v: Blocks) -> Array:
         return (jnp.abs(v) > _slack(v)) | self._inside(v)
 
-    def along_face(self, v: Blocks, free: Array, x: Float[Array, "n k d"]) -> Float[Array, "n k d"]:
+    def along_face(
+        self, v: Blocks, free: Array, x: Float[Array, "n k d"]
+    ) -> Float[Array, "n k d"]:
         """Return the free entries, less their mean by the signs of v unless v_i is an inner point."""
         kept = free[..., None].astype(x.dtype)
         sign = jnp.where(v < 0, -1.0, 1.0).astype(x.dtype)[..., None] * kept
-        mean = jnp.sum(sign * x, axis=1, keepdims=True) / jnp.maximum(jnp.sum(kept, axis=1, keepdims=True), 1)
+        mean = jnp.sum(sign * x, axis=1, keepdims=True) / jnp.maximum(
+            jnp.sum(kept, axis=1, keepdims=True), 1
+        )
         mean = jnp.where(self._inside(v)[..., None], jnp.zeros_like(mean), mean)
         return kept * x - mean * sign
 
@@ -473,7 +546,9 @@ class CrossPolytope(AbstractBarrier):
         on_boundary = jnp.any(free, axis=1) & ~self._inside(v)[:, 0]
         return jnp.sum(free, dtype=jnp.int32) - jnp.sum(on_boundary, dtype=jnp.int32)
 
-    def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> tuple[Array, Array, Array, Array]:
+    def multipliers(
+        self, v: Blocks, z: Blocks, margin: Array
+    ) -> tuple[Array, Array, Array, Array]:
         """What |v| leaves of 1 is shared out to both p and q."""
         rest = 1 - jnp.sum(jnp.abs(v), axis=-1, keepdims=True)
         each = jnp.maximum(rest, jnp.finfo(v.dtype).eps) / (2 * v.shape[-1])
@@ -484,19 +559,27 @@ class CrossPolytope(AbstractBarrier):
         a, b, _, _ = y
         return (b - a) / 2
 
-    def complementarity(self, v: Blocks, y: tuple[Array, Array, Array, Array]) -> tuple[Array, int]:
+    def complementarity(
+        self, v: Blocks, y: tuple[Array, Array, Array, Array]
+    ) -> tuple[Array, int]:
         a, b, p, q = y
         return jnp.sum(a * p + b * q), 2 * v.size
 
-    def scaling(self, v: Blocks, y: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:
-        """With s = a/p and t = b/q, return the tilt (s - t)/2, the ease 2/(s + t), and its sum over a block."""
+    def scaling(
+        self, v: Blocks, y: tuple[Array, Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        """With s = a/p and t = b/q, return the tilt (s - t)/2, the ease 2/(s + t), and its sum over
+        a block.
+        """
         a, b, p, q = y
         s = a / p
         t = b / q
         ease = 2 / (s + t)
         return (s - t) / 2, ease, jnp.sum(ease, axis=-1, keepdims=True)
 
-    def curvature(self, W: Any, y: tuple[Array, Array, Array, Array]) -> tuple[Blocks, Blocks]:
+    def curvature(
+        self, W: Any, y: tuple[Array, Array, Array, Array]
+    ) -> tuple[Blocks, Blocks]:
         """Newton's equations of p and q, with p + q and the level eliminated: h = s t / (s + t)."""
         a, b, p, q = y
         tilt, ease, total = W
@@ -504,7 +587,9 @@ class CrossPolytope(AbstractBarrier):
         t = b / q
         return s / (s + t) * t, tilt * ease / jnp.sqrt(2 * total)
 
-    def aim(self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any) -> tuple[Array, Array]:
+    def aim(
+        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+    ) -> tuple[Array, Array]:
         """What a dp + p da, and b dq + q db, should be, over p and over q."""
         a, b, p, q = y
         da, db, dp, dq = dy
@@ -520,7 +605,9 @@ class CrossPolytope(AbstractBarrier):
         level = self._level(W, p, jnp.zeros_like(tilt))
         return (p[0] - p[1] - tilt * ease * (p[0] + p[1] - level)) / 2
 
-    def follow(self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks) -> tuple[Array, Array, Array, Array]:
+    def follow(
+        self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks
+    ) -> tuple[Array, Array, Array, Array]:
         a, b, up, down = y
         tilt, ease, _ = W
         both = ease * (p[0] + p[1] - tilt * dv - self._level(W, p, dv))
@@ -533,11 +620,13 @@ class CrossPolytope(AbstractBarrier):
         return functools.reduce(jnp.minimum, steps)
 
 
-# ----------------------------------------------------------------------------------------------------------- any set
+# ------------------------------------------------------------------------------------------ any set
 
 
 class Projected(AbstractSet):
-    """Any V by the argmax and the projection of its support function, one block at a time; it has no barrier."""
+    """Any V by the argmax and the projection of its support function, one block at a time; it has
+    no barrier.
+    """
 
     has_origin: ClassVar[bool] = False  # as far as anybody knows
 

@@ -6,11 +6,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..checks import number
-from ..types import Scalar
-from .base import AbstractOuter, AbstractProximable, AbstractSupport, Vector, u_minus_projection
+from ..types import Number, Scalar
+from .base import (
+    AbstractOuter,
+    AbstractProximable,
+    AbstractSupport,
+    Vector,
+    u_minus_projection,
+)
 
 
-def smoothing(nu: Any) -> Array:
+def smoothing(nu: Any) -> Number:
     """Return nu as an array leaf, or raise a sentence unless it is positive and finite."""
     return number(nu, "The smoothing nu", low=0.0, open=True)
 
@@ -18,7 +24,8 @@ def smoothing(nu: Any) -> Array:
 class Smoothed(AbstractProximable):
     """f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2, with gradient P_V(u / nu).
 
-    Law: f_nu <= f <= f_nu + nu r^2 / 2, r the radius of V. Huber and |u|^2/2 are of this form with nu = 1.
+    Law: f_nu <= f <= f_nu + nu r^2 / 2, r the radius of V. Huber and |u|^2/2 are of this form with
+    nu = 1.
 
     >>> from proxlin.outers import L2
     >>> float(L2().smooth(2.0).value(jnp.array([0.0, 4.0])))
@@ -26,7 +33,7 @@ class Smoothed(AbstractProximable):
     """
 
     support: AbstractSupport
-    nu: Array
+    nu: Number
 
     def __init__(self, support: AbstractSupport, nu: Any):
         self.support = support
@@ -64,10 +71,12 @@ class Smoothed(AbstractProximable):
 
 
 class Envelope(AbstractProximable):
-    """f_nu(u) = f(p) + |u - p|^2 / 2nu at p = prox(u, nu), for any proximable f; gradient (u - p) / nu."""
+    """f_nu(u) = f(p) + |u - p|^2 / 2nu at p = prox(u, nu), for any proximable f; gradient (u - p) /
+    nu.
+    """
 
     outer: AbstractProximable
-    nu: Array
+    nu: Number
 
     def __init__(self, outer: AbstractProximable, nu: Any):
         self.outer = outer

@@ -1,8 +1,10 @@
-"""Structural hinges: f(u) = max_{y in Y} <u[:m], y> - u[m], Y given by an oracle, with two smoothings.
+"""Structural hinges: f(u) = max_{y in Y} <u[:m], y> - u[m], Y given by an oracle, with two
+smoothings.
 
-With u = (scores + cost(y), <scores, y>) (`augmented_scores`) f is the margin-rescaled hinge, the same for every sample.
-There is no prox, projection or conjugate: Y is known through its best members only. So f_nu is no Moreau envelope in
-u; it smooths the maximum over the scores z_y = <u[:m], y>.
+With u = (scores + cost(y), <scores, y>) (`augmented_scores`) f is the margin-rescaled hinge, the
+same for every sample. There is no prox, projection or conjugate: Y is known through its best
+members only. So f_nu is no Moreau envelope in u; it smooths the maximum over the scores z_y =
+<u[:m], y>.
 """
 
 import abc
@@ -15,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..checks import whole
 from ..oracles.base import AbstractOracle, check_oracle
-from ..types import Scalar
+from ..types import Number, Scalar
 from .base import AbstractOuter, Vector
 from .smoothing import smoothing
 
@@ -84,14 +86,17 @@ class StructuredHinge(AbstractHinge):
 
     def __init__(self, oracle: AbstractOracle, top: Any = 10):
         self.oracle = oracle
-        self.top = whole(top, "The number `top` of outputs in the smoothing of StructuredHinge")
+        self.top = whole(
+            top, "The number `top` of outputs in the smoothing of StructuredHinge"
+        )
 
     def smooth(self, nu: Scalar) -> "SimplexSmoothing":
         return SimplexSmoothing(self.oracle, self.top, nu)
 
 
 class EntropyHinge(AbstractHinge):
-    """f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)` takes all outputs.
+    """f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)` takes all
+    outputs.
 
     f <= f_nu <= f + nu log|Y|.
     """
@@ -103,17 +108,19 @@ class EntropyHinge(AbstractHinge):
 
 
 class SimplexSmoothing(AbstractStructured):
-    """f_nu(u) = max_{p in simplex} <p, z> - nu/2 |p|^2 - u[m], z the scores of the `top` best outputs.
+    """f_nu(u) = max_{p in simplex} <p, z> - nu/2 |p|^2 - u[m], z the scores of the `top` best
+    outputs.
 
-    grad f_nu = (sum_k p_k y_k, -1) with p = max((z - threshold) / nu, 0). Law: f_nu <= f <= f_nu + nu / 2.
-    Where `exact(u)`, f_nu is the same maximum over all outputs, and its gradient is smoothness(k)-Lipschitz; where not,
-    an output beyond the `top` first has been left out, and the gradient may jump when outputs change places: raise top.
-    Law: f.smooth(nu).smooth(more) = f.smooth(nu + more).
+    grad f_nu = (sum_k p_k y_k, -1) with p = max((z - threshold) / nu, 0). Law: f_nu <= f <= f_nu +
+    nu / 2. Where `exact(u)`, f_nu is the same maximum over all outputs, and its gradient is
+    smoothness(k)-Lipschitz; where not, an output beyond the `top` first has been left out, and the
+    gradient may jump when outputs change places: raise top. Law: f.smooth(nu).smooth(more) =
+    f.smooth(nu + more).
     """
 
     oracle: AbstractOracle
     top: int = eqx.field(static=True)
-    nu: Array
+    nu: Number
 
     def __init__(self, oracle: AbstractOracle, top: int, nu: Any):
         self.oracle = oracle
@@ -125,7 +132,8 @@ class SimplexSmoothing(AbstractStructured):
         nu = self.nu.astype(u.dtype)
         z, _ = self._best(u)
         p, _ = project_sorted(z, nu)
-        below = jnp.where(z > -jnp.inf, z - z[0], 0)  # an output that does not exist has p = 0: no 0 * inf
+        # an output that does not exist has p = 0: no 0 * inf
+        below = jnp.where(z > -jnp.inf, z - z[0], 0)
         return z[0] + jnp.sum(p * below) - nu / 2 * jnp.sum(p * p) - u[-1]
 
     def mean(self, u: Vector) -> Float[Array, " m"]:
@@ -134,7 +142,9 @@ class SimplexSmoothing(AbstractStructured):
         return p @ members
 
     def exact(self, u: Vector) -> Bool[Array, ""]:
-        """Return whether `top` was enough: z_(top + 1) is at most the threshold, or no other output exists."""
+        """Return whether `top` was enough: z_(top + 1) is at most the threshold, or no other output
+        exists.
+        """
         u = self._checked(u)
         z, _ = self.oracle.top(u[:-1], self._count() + 1)
         _, threshold = project_sorted(z[:-1], self.nu.astype(u.dtype))
@@ -144,7 +154,9 @@ class SimplexSmoothing(AbstractStructured):
         return SimplexSmoothing(self.oracle, self.top, self.nu + smoothing(nu))
 
     def smoothness(self, k: int) -> Scalar:
-        """Return operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in the support."""
+        """Return operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in
+        the support.
+        """
         self.check(k)
         return self.oracle.operator_norm(self.top) / self.nu
 
@@ -158,12 +170,13 @@ class SimplexSmoothing(AbstractStructured):
 class EntropySmoothing(AbstractStructured):
     """f_nu(u) = nu log sum_{y in Y} exp(<u[:m], y> / nu) - u[m].
 
-    grad f_nu = (marginals(u[:m] / nu), -1). Laws: f <= f_nu <= f + nu log|Y|, from above; at nu = 1, without the
-    cost, it is the loss of a conditional random field; f.smooth(nu).smooth(more) = f.smooth(nu + more).
+    grad f_nu = (marginals(u[:m] / nu), -1). Laws: f <= f_nu <= f + nu log|Y|, from above; at nu =
+    1, without the cost, it is the loss of a conditional random field; f.smooth(nu).smooth(more) =
+    f.smooth(nu + more).
     """
 
     oracle: AbstractOracle
-    nu: Array
+    nu: Number
 
     def __init__(self, oracle: AbstractOracle, nu: Any):
         self.oracle = oracle
@@ -181,12 +194,16 @@ class EntropySmoothing(AbstractStructured):
         return EntropySmoothing(self.oracle, self.nu + smoothing(nu))
 
     def smoothness(self, k: int) -> Scalar:
-        """Return diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see `operator_norm`)."""
+        """Return diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see
+        `operator_norm`).
+        """
         self.check(k)
         return self.oracle.diameter() / (4 * self.nu)
 
 
-def project_sorted(z: Float[Array, " c"], nu: Float[Array, ""]) -> tuple[Float[Array, " c"], Float[Array, ""]]:
+def project_sorted(
+    z: Float[Array, " c"], nu: Float[Array, ""]
+) -> tuple[Float[Array, " c"], Float[Array, ""]]:
     """Return p = argmax_{p in simplex} <p, z> - nu/2 |p|^2 for falling z, and its threshold.
 
         p = max((z - threshold) / nu, 0)

@@ -1,4 +1,6 @@
-"""Curves with bands: a figure for each axis, a panel in it for each data set, a line for each method."""
+"""Curves with bands: a figure for each axis, a panel in it for each data set, a line for each
+method.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -43,14 +45,23 @@ class Curve:
 
 
 def rows(curves: Sequence[Curve], axis: str) -> list[Row]:
-    """Return the table behind the figure of an axis: the mean and the range of the seeds at each point."""
+    """Return the table behind the figure of an axis: the mean and the range of the seeds at each
+    point.
+    """
     found = []
     for curve in curves:
         if curve.axis != axis:
             continue
         for x, y in zip(curve.x.mean(0), curve.y.T, strict=True):
             row = {"panel": curve.panel, "method": curve.method, axis: float(x)}
-            found.append(row | {"mean": float(y.mean()), "low": float(y.min()), "high": float(y.max())})
+            found.append(
+                row
+                | {
+                    "mean": float(y.mean()),
+                    "low": float(y.min()),
+                    "high": float(y.max()),
+                }
+            )
     return found
 
 
@@ -62,7 +73,8 @@ def draw(
     floor: tuple[str, float] | None = None,
     shared: bool = False,
 ) -> dict[str, Drawing]:
-    """Return the figures name-passes and name-seconds, one for each axis of the curves, as one switch on the page.
+    """Return the figures name-passes and name-seconds, one for each axis of the curves, as one
+    switch on the page.
 
     `floor` is a level to draw across every panel, with its name; `shared` gives all panels one y axis.
     """
@@ -90,7 +102,8 @@ def _figure(
     methods = list(dict.fromkeys(curve.method for curve in curves))
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
-    height = 2.1 if columns == COLUMNS else 2.6  # inches of a panel, which is wider where there are fewer
+    # inches of a panel, which is wider where there are fewer
+    height = 2.1 if columns == COLUMNS else 2.6
     figure = Figure(figsize=(WIDTH, 0.6 + height * lines), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=shared).ravel()
     for ax in grid[len(panels) :]:
@@ -117,10 +130,17 @@ def _legend(figure: Figure, grid: Iterable[Axes]) -> None:
     for ax in grid:
         handles, texts = ax.get_legend_handles_labels()
         named |= dict(zip(texts, handles, strict=True))
-    inches = sum(0.55 + 0.058 * len(text) for text in named)  # of a handle, and of a letter in this font
+    # of a handle, and of a letter in this font
+    inches = sum(0.55 + 0.058 * len(text) for text in named)
     lines = math.ceil(inches / WIDTH)
     columns = math.ceil(len(named) / lines)
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(
+        named.values(),
+        named.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+    )
 
 
 def _plot(ax: Axes, curve: Curve, colour: str, dash: str) -> None:
@@ -128,15 +148,26 @@ def _plot(ax: Axes, curve: Curve, colour: str, dash: str) -> None:
     x = curve.x.mean(0)
     y = np.where(np.isfinite(curve.y), curve.y, np.nan)
     marker = "." if len(x) <= FEW else None
-    ax.plot(x, y.mean(0), dash, color=colour, label=curve.method, marker=marker, markersize=4)
+    ax.plot(
+        x,
+        y.mean(0),
+        dash,
+        color=colour,
+        label=curve.method,
+        marker=marker,
+        markersize=4,
+    )
     ax.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
 
 
 def _scale(ax: Axes, curves: Sequence[Curve], logarithmic: bool) -> None:
     if curves[0].axis != "passes":
-        positive = [curve.x[curve.x > 0].min() for curve in curves if np.any(curve.x > 0)]
+        positive = [
+            curve.x[curve.x > 0].min() for curve in curves if np.any(curve.x > 0)
+        ]
         first = float(min(positive, default=1e-3))
-        ax.set_xscale("symlog", linthresh=max(1e-3, first))  # below a millisecond the clock tells nothing
+        # below a millisecond the clock tells nothing
+        ax.set_xscale("symlog", linthresh=max(1e-3, first))
         ax.set_xlim(left=0)
     if logarithmic:
         ax.set_yscale("log")

@@ -15,12 +15,15 @@ from .drawing import Drawing, Point
 from .style import SMALL, WIDTH, styled
 
 SHOWN = 0.25  # the gain at which the colour is full
-COLOURS = "PuOr"  # orange where PLI is better, purple where SGD is; safe for colour-blind readers
+# orange where PLI is better, purple where SGD is; safe for colour-blind readers
+COLOURS = "PuOr"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: where it is, both losses, the gain of SGD with its interval, who wins, and the chosen settings."""
+    """One cell: where it is, both losses, the gain of SGD with its interval, who wins, and the
+    chosen settings.
+    """
 
     width: int
     snr: float
@@ -61,7 +64,11 @@ def draw(cells: Sequence[Cell]) -> Drawing:
                 y = ratios.index(cell.snr)
                 points.append(Point(panel, float(x), float(y), cell.hover()))
                 _draw_cell(ax, cell, x, y, colours.to_rgba(cell.gain_of_sgd))
-        ax.set(xlim=(-0.5, len(samples) - 0.5), ylim=(-0.5, len(ratios) - 0.5), xlabel="samples n")
+        ax.set(
+            xlim=(-0.5, len(samples) - 0.5),
+            ylim=(-0.5, len(ratios) - 0.5),
+            xlabel="samples n",
+        )
         ax.set_xticks(range(len(samples)), [str(n) for n in samples])
         ax.set_yticks(range(len(ratios)), [_power(snr) for snr in ratios])
         ax.set_title(f"student of width {width}")
@@ -74,13 +81,17 @@ def draw(cells: Sequence[Cell]) -> Drawing:
         [-SHOWN, 0, SHOWN],
         [f"PLI better\nby {SHOWN:.0%}", "equal", f"SGD better\nby {SHOWN:.0%}"],
     )
-    figure.suptitle("l2 test loss: SGD above, PLI below; bold where one wins beyond the noise of the seeds")
+    figure.suptitle(
+        "l2 test loss: SGD above, PLI below; bold where one wins beyond the noise of the seeds"
+    )
     return Drawing(figure, points)
 
 
 def _draw_cell(ax: Axes, cell: Cell, x: int, y: int, colour: Any) -> None:
     """Draw a square with both losses, that of the winner in bold."""
-    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+    ax.add_patch(
+        Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white")
+    )
     ink = "white" if _luminance(colour) < 0.4 else "black"
     for name, loss, up in (("sgd", cell.sgd_loss, 0.2), ("pli", cell.pli_loss, -0.2)):
         weight = "bold" if cell.winner == name else "normal"

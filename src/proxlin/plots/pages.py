@@ -16,12 +16,15 @@ Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
 Table = Sequence[Row]
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of one
-NUMBER = re.compile(r"[+-][\d.][\w\s.,;:%+-]*")  # with words after it, but nothing that could call or refer
+# what a spreadsheet takes for the start of one
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# with words after it, but nothing that could call or refer
+NUMBER = re.compile(r"[+-][\d.][\w\s.,;:%+-]*")
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page of the folder templates, the same text for the same values; any text in them is escaped.
+    """Return a page of the folder templates, the same text for the same values; any text in them is
+    escaped.
 
     Of scripts, a browser runs only the one that has this hash: nothing in the values can be one.
     """
@@ -50,7 +53,9 @@ def render(template: str, **values: object) -> str:
 
 
 def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
-    """Return the figures of a record as (group, its drawings by name); the page has one switch for a group."""
+    """Return the figures of a record as (group, its drawings by name); the page has one switch for
+    a group.
+    """
     unknown = {
         "group": "",
         "label": "",
@@ -64,7 +69,8 @@ def groups(record: Mapping) -> list[tuple[str, dict[str, dict]]]:
 
 
 def csv_bytes(table: Table) -> bytes:
-    """Return a table as CSV, the same bytes for the same rows: numbers in their shortest exact form, Unix line ends.
+    """Return a table as CSV, the same bytes for the same rows: numbers in their shortest exact
+    form, Unix line ends.
 
     A text that a spreadsheet would compute is written with an apostrophe before it.
     """
@@ -78,7 +84,8 @@ def csv_bytes(table: Table) -> bytes:
 
 
 def formula(text: str) -> bool:
-    """Tell whether a spreadsheet that opens a CSV file would take this cell for a formula; numbers are none.
+    """Tell whether a spreadsheet that opens a CSV file would take this cell for a formula; numbers
+    are none.
 
     >>> formula("=1+1"), formula("-1.5 %"), formula("-x"), formula("-1+cmd|' /c calc'!A0"), formula("x=1")
     (True, False, True, True, False)

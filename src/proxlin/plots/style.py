@@ -1,10 +1,11 @@
-"""How every figure looks: drawn at the width it is printed at, so that its text is as large on paper as written here.
+"""How every figure looks: drawn at the width it is printed at, so that its text is as large on
+paper as written here.
 
     @styled
     def draw(...) -> Figure
 
-The colours are those of Okabe and Ito, safe for colour-blind readers (https://jfly.uni-koeln.de/color/); lines and
-marks differ in more than colour.
+The colours are those of Okabe and Ito, safe for colour-blind readers
+(https://jfly.uni-koeln.de/color/); lines and marks differ in more than colour.
 """
 
 from typing import Any
@@ -36,7 +37,8 @@ LINES = (
 )
 MARKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"))
 
-WIDTH = 6.75  # inches: both columns of a page of ICML; half of it, a panel, is one column
+# inches: both columns of a page of ICML; half of it, a panel, is one column
+WIDTH = 6.75
 SMALL = 7  # points
 
 _LOOK: dict[Any, Any] = {

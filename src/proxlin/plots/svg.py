@@ -1,9 +1,10 @@
-"""Figures as SVG: what Matplotlib draws and nothing else, so that a figure from elsewhere can neither run nor fetch.
+"""Figures as SVG: what Matplotlib draws and nothing else, so that a figure from elsewhere can
+neither run nor fetch.
 
     inline(svg, prefix)     the figure as an element of a page, written anew from the parts that are allowed
 
-An SVG may hold scripts, links, styles and pages of HTML. Here an element, an attribute or a value that is not on the
-lists below is an error, and what Matplotlib draws has none of them.
+An SVG may hold scripts, links, styles and pages of HTML. Here an element, an attribute or a value
+that is not on the lists below is an error, and what Matplotlib draws has none of them.
 """
 
 import re
@@ -45,7 +46,9 @@ PLAIN = re.compile(r"[\w\s.,#%+-]*")
 REFERENCE = re.compile(r"url\(#[\w-]+\)")
 ATTRIBUTES = {
     "id": re.compile(r"[\w.-]+"),
-    "transform": re.compile(r"(\s*(translate|scale|rotate|matrix|skewX|skewY)\([\d\s.,e+-]*\))*\s*"),
+    "transform": re.compile(
+        r"(\s*(translate|scale|rotate|matrix|skewX|skewY)\([\d\s.,e+-]*\))*\s*"
+    ),
     "clip-path": REFERENCE,
     "filter": REFERENCE,
     "fill": re.compile(f"{PLAIN.pattern}|{REFERENCE.pattern}"),
@@ -68,7 +71,13 @@ ATTRIBUTES = {
         PLAIN,
     ),
     **dict.fromkeys(
-        ("patternUnits", "gradientUnits", "preserveAspectRatio", "shape-rendering", "opacity"),
+        (
+            "patternUnits",
+            "gradientUnits",
+            "preserveAspectRatio",
+            "shape-rendering",
+            "opacity",
+        ),
         PLAIN,
     ),
     **dict.fromkeys(
@@ -128,7 +137,9 @@ class Foreign(ValueError):
 
 
 def inline(svg: str, prefix: str) -> str:
-    """Return the figure as an element of a page, or raise Foreign; the prefix keeps the ids of figures apart."""
+    """Return the figure as an element of a page, or raise Foreign; the prefix keeps the ids of
+    figures apart.
+    """
     text = svg.removeprefix(START)
     if not text.startswith("<svg"):
         raise Foreign("another start")
@@ -143,13 +154,16 @@ def inline(svg: str, prefix: str) -> str:
 
 
 class _Writer:
-    """Writes the elements again as the parser names them, in one pass: their depth is no depth of calls."""
+    """Writes the elements again as the parser names them, in one pass: their depth is no depth of
+    calls.
+    """
 
     def __init__(self, prefix: str):
         self.prefix = prefix
         self.parts: list[str] = []
         self.open: list[str] = []
-        self.paths: set[str] = set()  # the ids of paths, which alone may be used again: they cannot hold each other
+        # the ids of paths, which alone may be used again: they cannot hold each other
+        self.paths: set[str] = set()
         self.others: set[str] = set()
         self.used: set[str] = set()
 
@@ -164,7 +178,9 @@ class _Writer:
             if not name.startswith((*METADATA, "metadata")):
                 raise Foreign(f"the element {name[:40]!r} among its metadata")
             return
-        found = "".join(self._attribute(name, key, value) for key, value in attributes.items())
+        found = "".join(
+            self._attribute(name, key, value) for key, value in attributes.items()
+        )
         self.parts.append(f"<{name}{found}>")
 
     def end(self, tag: str) -> None:
@@ -189,7 +205,9 @@ class _Writer:
             raise Foreign("a use of what is no path")
 
     def _attribute(self, element: str, name: str, value: str) -> str:
-        """Return an attribute as text, or raise Foreign. The box on the page keeps its shape by viewBox alone."""
+        """Return an attribute as text, or raise Foreign. The box on the page keeps its shape by
+        viewBox alone.
+        """
         if element == "svg" and name in ("width", "height", "version"):
             return ""
         if name == HREF and element in TARGETS and TARGETS[element].fullmatch(value):
@@ -212,7 +230,9 @@ class _Writer:
 
 
 def _local(tag: str) -> str:
-    """Return the name of an element as Matplotlib writes it, "g" or "dc:title"; another namespace stays in front."""
+    """Return the name of an element as Matplotlib writes it, "g" or "dc:title"; another namespace
+    stays in front.
+    """
     if tag.startswith(SVG):
         return tag.removeprefix(SVG)
     for address, short in NAMESPACES.items():

@@ -24,17 +24,43 @@ from ..checks import (
 )
 from ..compiled import call, shapes_of
 from ..cost import Cost, Prices
-from ..inners import Bound, Linearized, as_inner, check_function
+from ..inners import (
+    Bound,
+    Linearized,
+    TracedInner,
+    as_inner,
+    check_function,
+    residual,
+    traced_inner,
+    user_function,
+)
+from ..inputs import as_arrays
 from ..outers import AbstractOuter
-from ..types import Index, Params, Scalar, as_dtype, dtype_of, is_concrete, parameters
+from ..precision import at_rest, in_the_precision_of_w, is_wide, scope
+from ..shown import shown
+from ..slips import explained, returned
+from ..types import (
+    Index,
+    Number,
+    Params,
+    Scalar,
+    as_dtype,
+    dtype_of,
+    has_x64,
+    is_concrete,
+    parameters,
+)
 from . import rows
 from .expansion import Expansion, LinearMap
 from .quadratic import Quadratic
 from .rows import Split, split_of
 
+MOST_BYTES = 2**26  # of data that is copied for rows to be added
+
 
 class AbstractProblem(eqx.Module):
-    """F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them copies data or runs phi.
+    """F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them copies
+    data or runs phi.
 
     Laws: `p.linearize(w).value(w) == p.value(w)`; `p[0:n].value(w) == p.value(w)`;
     `p.smooth(nu)[batch] == p[batch].smooth(nu)`; regularising twice is regularising once with the merged quadratic.
@@ -43,10 +69,14 @@ class AbstractProblem(eqx.Module):
     inner: Callable
     outer: AbstractOuter
     data: Any
-    weights: Array | None
+    weights: Number | None
     quadratic: Quadratic | None
     single: bool = eqx.field(static=True)
     split: Split | None = eqx.field(static=True)  # how the rows lie on several devices
+    count: Array | None  # how many rows count, from the first on; None: all of them
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     # What differs between the two classes.
 
@@ -80,14 +110,17 @@ class AbstractProblem(eqx.Module):
 
     # What does not.
 
+    @in_the_precision_of_w
     def value(self, w: Params) -> Float[Array, ""]:
         """Return F(w)."""
         return self._call(_value, w)
 
+    @in_the_precision_of_w
     def subgradient(self, w: Params) -> Params:
         """Return a subgradient of F at w, a tree like w; leaves that are no parameters are None."""
         return self._call(_value_and_subgradient, w)[1]
 
+    @in_the_precision_of_w
     def value_and_subgradient(self, w: Params) -> tuple[Float[Array, ""], Params]:
         """Return F(w) and a subgradient, for the price of the subgradient."""
         return self._call(_value_and_subgradient, w)
@@ -101,18 +134,60 @@ class AbstractProblem(eqx.Module):
         """Return n."""
         return 1 if self.single else _leading(self.data)
 
+    def samples(self) -> Any:
+        """Return the number of samples: n, or where rows were added, the count of the true ones."""
+        return len(self) if self.count is None else self.count
+
+    def batches(self, size: int) -> Any:
+        """Return the number of batches of this size in an epoch, at least 1."""
+        if self.count is None:
+            return max(1, len(self) // size)
+        return jnp.maximum(1, self.count // size)
+
+    def padded(self) -> "AbstractProblem":
+        """Return this problem with rows that do not count, up to the next size of a few.
+
+        Problems with nearly as many rows then share their compiled programs. Large data stays as it
+        is, because the copy would cost more than it saves.
+        """
+        rows = (self.data, self.weights)
+        n = len(self)
+        size = sum(x.nbytes for x in jax.tree.leaves(rows))
+        if self.split is not None or self.single or size > MOST_BYTES:
+            return self
+        more = bucket(n) - n
+
+        def pad(x: Array) -> np.ndarray:
+            rows = np.asarray(x)
+            # Copies of the first row: phi is as finite there as it was before.
+            added = np.broadcast_to(rows[:1], (more, *rows.shape[1:]))
+            return np.concatenate([rows, added])
+
+        data, weights = jax.tree.map(lambda x: jnp.asarray(pad(x)), rows)
+        return _replace(self, data=data, weights=weights, count=jnp.int32(n))
+
+    def all_rows(self) -> "AbstractProblem":
+        """Return this problem with its added rows as samples: the largest one of its shapes."""
+        return _replace(self, count=None)
+
     def __getitem__(self, batch: Index) -> "AbstractProblem":
-        """Return a mini-batch: an integer is one sample without a leading axis. The whole ridge is kept."""
+        """Return a mini-batch: an integer is one sample without a leading axis. The whole ridge is
+        kept.
+        """
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
         batch = check_batch(batch, len(self))
         if self.split is not None:
-            return self._take(np.arange(len(self))[batch] if isinstance(batch, slice) else batch)
+            return self._take(
+                np.arange(len(self))[batch] if isinstance(batch, slice) else batch
+            )
 
-        def take(x: Array) -> Array:
+        def take(x: Array | np.ndarray) -> Array | np.ndarray:
             if is_concrete(batch):
-                return x[batch]
-            # In a compiled loop nobody can be told of an index out of range: clipping is cheaper than filling in nan.
+                # one entry of an array of NumPy is no array
+                return np.asarray(x[batch]) if isinstance(x, np.ndarray) else x[batch]
+            # In a compiled loop nobody can be told of an index out of range: clipping is cheaper
+            # than filling in nan.
             return jnp.asarray(x).at[batch].get(mode="clip")
 
         return _replace(
@@ -120,13 +195,20 @@ class AbstractProblem(eqx.Module):
             data=jax.tree.map(take, self.data),
             weights=None if self.weights is None else take(self.weights),
             single=not isinstance(batch, slice) and np.ndim(batch) == 0,
+            count=None,
         )
 
     def _take(self, batch: Index) -> "AbstractProblem":
-        """Return a mini-batch of rows on several devices, split again if its size is a multiple of their number."""
+        """Return a mini-batch of rows on several devices, split again if its size is a multiple of
+        their number.
+        """
         assert self.split is not None
-        (data, weights), split = self.split.take((self.data, self.weights), jnp.asarray(batch))
-        return _replace(self, data=data, weights=weights, single=np.ndim(batch) == 0, split=split)
+        (data, weights), split = self.split.take(
+            (self.data, self.weights), jnp.asarray(batch)
+        )
+        return _replace(
+            self, data=data, weights=weights, single=np.ndim(batch) == 0, split=split
+        )
 
     def gathered(self) -> "AbstractProblem":
         """Return this problem with all its rows on every device."""
@@ -138,11 +220,15 @@ class AbstractProblem(eqx.Module):
         return rows if self.split is None else self.split.gather(rows)
 
     def each(self, function: Callable) -> Any:
-        """Return function(problem of one sample) for all samples, one after the other, each where its row lies."""
+        """Return function(problem of one sample) for all samples, one after the other, each where
+        its row lies.
+        """
 
         def one(row: Any) -> Any:
             data, weights = row
-            return function(_replace(self, data=data, weights=weights, single=True, split=None))
+            return function(
+                _replace(self, data=data, weights=weights, single=True, split=None)
+            )
 
         def run(rows: Any) -> Any:
             return jax.lax.map(one, rows)
@@ -154,19 +240,28 @@ class AbstractProblem(eqx.Module):
         """Return the problem with phi replaced by phi(w) + J(w) (. - w), matrix-free."""
         if isinstance(self.inner, Linearized):
             return self  # affine already
-        return _replace(self, inner=Linearized(self.inner, check_parameters(w, self.data)))
+        return _replace(
+            self, inner=Linearized(self.inner, check_parameters(w, self.data))
+        )
 
     def smooth(self, nu: Scalar) -> "AbstractProblem":
-        """Return the problem with f replaced by f_nu, inside the mean: the envelope of a mean depends on the batch."""
+        """Return the problem with f replaced by f_nu, inside the mean: the envelope of a mean
+        depends on the batch.
+        """
         return _replace(self, outer=self.outer.smooth(nu))
 
     def regularize(self, kappa: Scalar, center: Params) -> "AbstractProblem":
         """Return the problem plus kappa/2 |w - center|^2."""
         kappa = number(kappa, "kappa", low=0.0)
-        center = parameters(check_parameters(center, self.data, "The center of regularize"))
-        zero = jnp.zeros_like(kappa)
+        center = parameters(
+            check_parameters(center, self.data, "The center of regularize")
+        )
+        zero = number(0.0, "The offset")
         old = Quadratic(zero, None, zero) if self.quadratic is None else self.quadratic
-        return _replace(self, quadratic=old.add(kappa, center))
+        wide = any(is_wide(x) for x in jax.tree.leaves(center))
+        with scope(wide and is_concrete((kappa, center, old))):
+            merged = old.add(kappa, center)
+        return _replace(self, quadratic=merged if has_x64() else at_rest(merged))
 
     def plain(self) -> "AbstractProblem":
         """Return the losses alone, without the quadratic."""
@@ -175,24 +270,62 @@ class AbstractProblem(eqx.Module):
     def expanded_at(self) -> tuple["AbstractProblem", Params]:
         """Return the problem that a linearised one came from, and where it was linearised."""
         if not isinstance(self.inner, Linearized):
-            raise TypeError("Only a linearised problem has an anchor; call linearize(w) first.")
+            raise TypeError(
+                "Only a linearised problem has an anchor; call linearize(w) first."
+            )
         return _replace(self, inner=self.inner.inner), self.inner.anchor
 
     def bind(self, rest: Params) -> "AbstractProblem":
-        """Return this problem as a function of the parameters alone, with the other leaves of w filled in."""
+        """Return this problem as a function of the parameters alone, with the other leaves of w
+        filled in.
+        """
         if not jax.tree.leaves(rest):
             return self
         if isinstance(self.inner, Linearized):
-            bound = Linearized(Bound(self.inner.inner, rest), parameters(self.inner.anchor))
+            bound = Linearized(
+                Bound(self.inner.inner, rest), parameters(self.inner.anchor)
+            )
             return _replace(self, inner=bound)
         return _replace(self, inner=Bound(self.inner, rest))
 
+    def traced(self, w: Params) -> "AbstractProblem":
+        """Return this problem with phi as its jaxpr: functions that compute the same share their
+        compiled programs, whatever objects they are.
+
+        A jaxpr knows the devices that it was traced for, so rows on several ones keep their phi.
+        """
+        if isinstance(self.inner, Linearized) or self.split is not None:
+            return self
+        inner = traced_inner(self.inner, w, self._row_shapes(dtype_of(w)))
+        return _replace(self, inner=inner)
+
+    def is_affine(self, w: Params) -> bool:
+        """Whether phi is affine in w, as far as its jaxpr tells."""
+        inner = self.traced(w).inner
+        return isinstance(inner, Linearized) or (
+            isinstance(inner, TracedInner) and inner.is_affine(w)
+        )
+
+    def _row_shapes(self, dtype: Any) -> Any:
+        """Return the shapes of one sample, as phi sees it."""
+        row = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._rows()
+        )
+        return jax.eval_shape(
+            lambda row: jax.tree.map(lambda x: as_dtype(x, dtype), row), row
+        )
+
+    @in_the_precision_of_w
     def outputs(self, w: Params) -> int:
         """Return k, from shapes alone."""
         row = self.data
         if not self.single:
-            row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), row)
-        return shapes_of(type(self)._phi, self, check_parameters(w, self.data), row).shape[0]
+            row = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), row
+            )
+        return shapes_of(
+            type(self)._phi, self, check_parameters(w, self.data), row
+        ).shape[0]
 
     def in_one_chunk(self, w: Params) -> bool:
         """Whether all samples of a device go through phi at once, from shapes alone."""
@@ -208,10 +341,20 @@ class AbstractProblem(eqx.Module):
 
     def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
         dtype = dtype_of(w)
-        u = self.inner(w, jax.tree.map(lambda x: as_dtype(x, dtype), sample))
-        if not eqx.is_array(u) or u.ndim != 1:
-            found = f"an array of shape {u.shape} and {u.dtype}" if eqx.is_array(u) else type(u).__name__
-            raise ValueError(f"The inner map must return a real vector (k,) for one sample; it returned {found}.")
+        sample = jax.tree.map(lambda x: as_dtype(x, dtype), sample)
+        function, who, name, given = user_function(self.inner, sample)
+        try:
+            u = self.inner(w, sample)
+        except Exception as error:
+            slip = explained(error, function, who, name, w, given)
+            if slip is None:
+                raise
+            raise slip from error
+        if isinstance(u, float | np.floating):
+            u = jnp.asarray(u, dtype)
+        if not eqx.is_array(u) or u.ndim > 1:
+            raise ValueError(returned(function, who, name, given, u))
+        u = jnp.atleast_1d(u)  # one number is a vector (1,)
         if jnp.issubdtype(u.dtype, jnp.complexfloating):
             raise ValueError(
                 f"The inner map must return a real vector (k,); it returned {u.dtype}: give its modulus, or its real "
@@ -226,11 +369,22 @@ class AbstractProblem(eqx.Module):
         return u.astype(dtype)
 
     def _weights(self, dtype: jnp.dtype) -> Float[Array, " n"]:
-        """Return s_i / n."""
-        n = len(self)
+        """Return s_i / n, and 0 for rows that do not count."""
+        rows = len(self)
+        n = self.samples()
+        if self.count is not None:
+            n = self.count.astype(dtype)
         if self.weights is None:
-            return jnp.full((n,), 1 / n, dtype)
-        return self.weights.reshape(n).astype(dtype) / n
+            weights = jnp.full((rows,), 1 / n, dtype)
+        else:
+            weights = jnp.asarray(self.weights).reshape(rows).astype(dtype) / n
+        if self.count is None:
+            return weights
+        return jnp.where(
+            jnp.arange(rows, dtype=jnp.int32) < self.count,
+            weights,
+            jnp.zeros_like(weights),
+        )
 
     def _rows(self) -> Any:
         """Return the samples with a leading axis."""
@@ -246,26 +400,29 @@ class AbstractProblem(eqx.Module):
         return len(self) if self.split is None else len(self) // self.split.parts
 
     def _chunk(self, w: Params, cached: bool = False) -> int:
-        """Return how many rows go through phi at once; `cached` asks for chunks that stay in the cache."""
+        """Return how many rows go through phi at once; `cached` asks for chunks that stay in the
+        cache.
+        """
         budget = min(rows.BUDGET, rows.CACHE) if cached else None
-        return rows.chunk_size(lambda row: self._phi(w, row), self._rows(), self._here(), budget)
+        return rows.chunk_size(
+            lambda row: self._phi(w, row), self._rows(), self._here(), budget
+        )
 
-    def _evaluated(self, chunk: int) -> int:
-        """Return the number of samples that a pass evaluates: the last chunk overlaps the one before."""
-        here = self._here()
-        return len(self) // here * -(-here // chunk) * chunk
-
-    def _price(self, w: Params, cached: bool = False) -> tuple[int, Cost]:
-        """Return the number of samples that a pass evaluates, and its phi with the JVP of a linearised map."""
-        n = self._evaluated(self._chunk(w, cached))
-        return n, Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
+    def _image_price(self) -> Cost:
+        """Return the price of a pass of phi, with the JVP of a linearised map: each row is
+        evaluated once.
+        """
+        n = len(self)
+        return Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
 
 
 def _value(problem: AbstractProblem, w: Params) -> Array:
     return value_of_stack(problem, problem.stack(w), w)
 
 
-def value_of_stack(problem: AbstractProblem, u: Float[Array, "m k"], w: Params) -> Array:
+def value_of_stack(
+    problem: AbstractProblem, u: Float[Array, "m k"], w: Params
+) -> Array:
     """Return F(w), where the blocks u = u(w) are known already."""
     losses = jax.vmap(problem.outer.value)(u)
     value = jnp.sum(problem.coefficients().astype(losses.dtype) * losses)
@@ -278,46 +435,126 @@ def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, 
     value, gradient = problem._losses(w)
     if problem.quadratic is None:
         return value, gradient
-    return value + problem.quadratic.value(w), optax.tree.add(gradient, problem.quadratic.gradient(w))
+    return value + problem.quadratic.value(w), optax.tree.add(
+        gradient, problem.quadratic.gradient(w)
+    )
+
+
+# What people write for a loss elsewhere, and what it is here.
+WORDS = {
+    "l1": "L1()",
+    "mae": "L1()",
+    "absolute_error": "L1()",
+    "l2": "L2()",
+    "linf": "LInf()",
+    "max": "Max()",
+    "hinge": "Hinge()",
+    "huber": "Huber(1.0)",
+    "quantile": "Quantile(0.9)",
+    "mse": "SquaredL2()",
+    "squared_error": "SquaredL2()",
+}
 
 
 def check_maps(inner: Any, outer: Any) -> None:
     """Raise a sentence unless a problem can be made of an inner map and an outer function."""
+    if isinstance(inner, AbstractOuter) and callable(outer):
+        raise TypeError(
+            f"The inner map comes first and the outer function second; here they are swapped: give "
+            f"(inner, px.{type(inner).__name__}(...), data)."
+        )
     if not isinstance(outer, AbstractOuter):
-        raise TypeError(f"The outer function must be one of proxlin's, such as px.L2(); it is {described(outer)}.")
+        raise TypeError(
+            f"The outer function must be one of proxlin's, such as px.L2(); it is {described(outer)}{_hint(outer)}."
+        )
+    if inner is residual:
+        raise TypeError(
+            "The inner map is px.residual itself; give it the predictor, px.residual(predict)."
+        )
     check_function(inner, "The inner map", "(w, sample)")
+
+
+def _hint(outer: Any) -> str:
+    """Say what to write in place of something that was given for an outer function."""
+    if isinstance(outer, type) and issubclass(outer, AbstractOuter):
+        return f": call it, px.{outer.__name__}()"
+    if isinstance(outer, str):
+        return f": give px.{WORDS[outer.lower()]}" if outer.lower() in WORDS else ""
+    if callable(outer):
+        return (
+            ": a loss of your own is a class with a subgradient, see the tutorial Your own loss, and least squares is "
+            "px.SquaredL2()"
+        )
+    return ""
 
 
 def check_problem(problem: Any, who: str) -> None:
     """Raise a sentence unless problem is one."""
-    if not isinstance(problem, AbstractProblem):
-        raise TypeError(
-            f"{who} needs a problem, such as px.MeanOfLosses(inner, outer, data); it got {described(problem)}."
-        )
+    if isinstance(problem, AbstractProblem):
+        return
+    hint = ""
+    if callable(problem) and not isinstance(problem, type):
+        hint = ": unlike scipy's minimize(fun, x0), it needs f, phi and the data apart"
+    if isinstance(problem, type):
+        hint = ": make one of it first"
+    if isinstance(problem, np.ndarray | jax.Array | list | dict):
+        hint = f": the problem comes first, {who}(problem, w)"
+    raise TypeError(
+        f"{who} needs a problem, such as px.MeanOfLosses(inner, outer, data); it got {described(problem)}{hint}."
+    )
 
 
-def construct(problem: Any, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any, weights: Any) -> None:
+def construct(
+    problem: Any,
+    inner: Callable,
+    outer: AbstractOuter,
+    data: Any,
+    ridge: Any,
+    weights: Any,
+) -> None:
     """Set the checked fields of a new problem."""
     check_maps(inner, outer)
+    if np.ndim(ridge) > 0 and not isinstance(ridge, str | dict):
+        raise ValueError(
+            f"ridge must be one real number; it is {described(ridge)}: if these are the targets, give data as (X, y), "
+            f"one tuple."
+        )
     ridge = number(ridge, "ridge", low=0.0)
-    problem.inner = with_jax_arrays(as_inner(inner), "The inner map")
-    problem.outer = with_jax_arrays(outer, "The outer function")
-    problem.data = checked_data(data)
+    problem.inner = with_jax_arrays(as_inner(inner))
+    problem.outer = with_jax_arrays(outer)
+    problem.data = checked_data(as_arrays(data))
     problem.weights = checked_weights(weights, _leading(problem.data))
     problem.split = split_of(problem.data)
     if problem.split is not None:
-        problem.data, problem.weights = problem.split.place((problem.data, problem.weights))
+        problem.data, problem.weights = problem.split.place(
+            (problem.data, problem.weights)
+        )
     nothing = is_concrete(ridge) and not np.any(np.asarray(ridge))
-    problem.quadratic = None if nothing else Quadratic(ridge, None, jnp.zeros_like(ridge))
+    problem.quadratic = None
+    if not nothing:
+        problem.quadratic = Quadratic(ridge, None, number(0.0, "The offset"))
     problem.single = False
+    problem.count = None
 
 
 def _replace(problem: Any, **changes: Any) -> Any:
-    """Return a copy with other fields, without the checks of construction: cheap enough for every trace."""
+    """Return a copy with other fields, without the checks of construction: cheap enough for every
+    trace.
+    """
     copy = object.__new__(type(problem))
     for field in dataclasses.fields(problem):
-        object.__setattr__(copy, field.name, changes.get(field.name, getattr(problem, field.name)))
+        object.__setattr__(
+            copy, field.name, changes.get(field.name, getattr(problem, field.name))
+        )
     return copy
+
+
+def bucket(n: int) -> int:
+    """Return the least of the sizes 1, 2, ..., 16, 18, 20, ..., 32, 36, 40, ... that is at least n:
+    eight for every doubling, so that at most an eighth is added.
+    """
+    unit = 2 ** max(0, (n - 1).bit_length() - 4)
+    return -(-n // unit) * unit
 
 
 def _leading(data: Any) -> int:

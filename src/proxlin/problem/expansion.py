@@ -1,4 +1,6 @@
-"""The first-order expansion of a problem at w: x -> u_i + J_i (x - w), as a dense matrix or as two functions."""
+"""The first-order expansion of a problem at w: x -> u_i + J_i (x - w), as a dense matrix or as two
+functions.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Expansion(eqx.Module):
-    """The blocks u_i, their Jacobians J_i and their coefficients c_i at w; columns in the order of `ravel_pytree`."""
+    """The blocks u_i, their Jacobians J_i and their coefficients c_i at w; columns in the order of
+    `ravel_pytree`.
+    """
 
     w: Params
     c: Float[Array, " m"]
@@ -23,7 +27,9 @@ class Expansion(eqx.Module):
     jacobian: Float[Array, "m k d"]
 
     def at(self, w: Params) -> "Expansion":
-        """Return the same affine map, expanded at another w: its blocks there are u + J (w - anchor)."""
+        """Return the same affine map, expanded at another w: its blocks there are u + J (w -
+        anchor).
+        """
         away, _ = ravel_pytree(optax.tree.sub(w, self.w))
         return Expansion(w, self.c, self.u + self.jacobian @ away, self.jacobian)
 
@@ -35,7 +41,9 @@ class Expansion(eqx.Module):
 
 
 class LinearMap(eqx.Module):
-    """The expansion of a problem without a matrix: push(d) = (J_i d)_i and pull(v) = sum_i J_i' v_i."""
+    """The expansion of a problem without a matrix: push(d) = (J_i d)_i and pull(v) = sum_i J_i'
+    v_i.
+    """
 
     problem: "AbstractProblem"
     w: Params

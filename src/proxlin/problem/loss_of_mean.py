@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost, Prices
 from ..outers import AbstractOuter
+from ..precision import in_the_precision_of_w
 from ..types import Params, dtype_of, is_parameter
 from .base import AbstractProblem, construct
 from .expansion import Expansion, ravel_rows
@@ -28,17 +29,26 @@ class LossOfMean(AbstractProblem):
     4.0
     """
 
-    def __init__(self, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any = 0.0, weights: Any = None):
+    def __init__(
+        self,
+        inner: Callable,
+        outer: AbstractOuter,
+        data: Any,
+        ridge: Any = 0.0,
+        weights: Any = None,
+    ):
         construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
         if self.weights is None:
             return jnp.ones((1,), jnp.result_type(float))
-        return jnp.ones((1,), self.weights.dtype)
+        return jnp.ones((1,), jnp.result_type(self.weights))
 
+    @in_the_precision_of_w
     def stack(self, w: Params) -> Float[Array, "m k"]:
         return self._sum_rows(w, lambda rows: self._images(w, rows))
 
+    @in_the_precision_of_w
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
         at, rest = eqx.partition(w, is_parameter)
 
@@ -48,6 +58,7 @@ class LossOfMean(AbstractProblem):
 
         return self._sum_rows(w, part)
 
+    @in_the_precision_of_w
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
         at, rest = eqx.partition(w, is_parameter)
 
@@ -57,24 +68,31 @@ class LossOfMean(AbstractProblem):
 
         return self._fold(step, optax.tree.zeros_like(at), v.dtype, self._chunk(w))
 
+    @in_the_precision_of_w
     def expand(self, w: Params) -> Expansion:
         at, rest = eqx.partition(w, is_parameter)
         k = self.outputs(w)
         basis = jnp.eye(k, dtype=dtype_of(w))
 
-        def step(total: tuple[Array, Array], rows: Any, c: Array) -> tuple[Array, Array]:
-            u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
+        def step(
+            total: tuple[Array, Array], rows: Any, c: Array
+        ) -> tuple[Array, Array]:
+            u, pull = jax.vjp(
+                lambda p: c @ self._images(eqx.combine(p, rest), rows), at
+            )
             return total[0] + u, total[1] + ravel_rows(jax.vmap(pull)(basis)[0])
 
         d = sum(x.size for x in jax.tree.leaves(at))
         zero = (jnp.zeros_like(basis[0]), jnp.zeros((k, d), basis.dtype))
         u, jacobian = self._fold(step, zero, basis.dtype, self._chunk(w, cached=True))
-        return Expansion(w, self.coefficients().astype(u.dtype), u[None], jacobian[None])
+        return Expansion(
+            w, self.coefficients().astype(u.dtype), u[None], jacobian[None]
+        )
 
     def prices(self, w: Params) -> Prices:
-        n, image = self._price(w)
+        n = len(self)
+        image = self._image_price()
         oracle = Cost(oracle=self.outer.oracle_calls)
-        rows, row = self._price(w, cached=True)
         # The pull goes through phi once more where the samples do not fit into one chunk.
         again = Cost() if self.in_one_chunk(w) else Cost(phi=n)
         return Prices(
@@ -82,7 +100,7 @@ class LossOfMean(AbstractProblem):
             subgradient=image + again + Cost(vjp=n) + oracle,
             push=Cost(phi=n, jvp=n),
             pull=Cost(phi=n, vjp=n),
-            expand=row + Cost(vjp=rows * self.outputs(w)),
+            expand=image + Cost(vjp=n * self.outputs(w)),
         )
 
     def _losses(self, w: Params) -> tuple[Array, Params]:
@@ -96,7 +114,9 @@ class LossOfMean(AbstractProblem):
 
         def both(part: Any, total: Callable) -> tuple[Array, Params]:
             rows, c = part
-            u, pull = jax.vjp(lambda p: c @ self._images(eqx.combine(p, rest), rows), at)
+            u, pull = jax.vjp(
+                lambda p: c @ self._images(eqx.combine(p, rest), rows), at
+            )
             u = total(u)
             return self.outer.value(u), total(pull(self.outer.subgradient(u))[0])
 
@@ -115,12 +135,12 @@ class LossOfMean(AbstractProblem):
         return self._fold(step, zero, zero.dtype, self._chunk(w))[None]
 
     def _fold(self, step: Callable, zero: Any, dtype: Any, chunk: int) -> Any:
-        """Return the sum of step(total, rows, weights) over chunks; rows that were seen before have weight 0."""
-
-        def weighted(total: Any, part: Any, fresh: Array | None) -> Any:
-            rows, c = part
-            if fresh is not None:
-                c = c * fresh.astype(dtype)
-            return step(total, rows, c)
-
-        return fold_rows(weighted, zero, (self._rows(), self._weights(dtype)), len(self), chunk, self.split)
+        """Return the sum of step(total, rows, weights) over chunks."""
+        return fold_rows(
+            lambda total, part: step(total, *part),
+            zero,
+            (self._rows(), self._weights(dtype)),
+            len(self),
+            chunk,
+            self.split,
+        )

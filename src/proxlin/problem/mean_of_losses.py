@@ -11,10 +11,11 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost, Prices
 from ..outers import AbstractOuter
+from ..precision import in_the_precision_of_w
 from ..types import Params, dtype_of, is_parameter
 from .base import AbstractProblem, construct
 from .expansion import Expansion, ravel_rows
-from .rows import chunk_size, fold_rows, map_rows
+from .rows import chunk_size, fold_rows, map_rows, scan_rows
 
 
 class MeanOfLosses(AbstractProblem):
@@ -27,19 +28,28 @@ class MeanOfLosses(AbstractProblem):
     1.0
     """
 
-    def __init__(self, inner: Callable, outer: AbstractOuter, data: Any, ridge: Any = 0.0, weights: Any = None):
+    def __init__(
+        self,
+        inner: Callable,
+        outer: AbstractOuter,
+        data: Any,
+        ridge: Any = 0.0,
+        weights: Any = None,
+    ):
         construct(self, inner, outer, data, ridge, weights)
 
     def coefficients(self) -> Float[Array, " m"]:
         if self.weights is None:
             return self._weights(jnp.result_type(float))
-        return self._weights(self.weights.dtype)
+        return self._weights(jnp.result_type(self.weights))
 
+    @in_the_precision_of_w
     def stack(self, w: Params) -> Float[Array, "m k"]:
         if self.single:
             return self._phi(w, self.data)[None]
         return self._map(lambda rows: self._images(w, rows), self._chunk(w))
 
+    @in_the_precision_of_w
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
         at, rest = eqx.partition(w, is_parameter)
 
@@ -49,19 +59,43 @@ class MeanOfLosses(AbstractProblem):
 
         return self._map(part, self._chunk(w))
 
+    @in_the_precision_of_w
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
         at, rest = eqx.partition(w, is_parameter)
 
-        def step(total: Params, part: Any, fresh: Array | None) -> Params:
+        def step(total: Params, part: Any) -> Params:
             rows, v = part
-            if fresh is not None:
-                v = v * fresh[:, None].astype(v.dtype)
             _, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
             return optax.tree.add(total, pull(v)[0])
 
         zero = optax.tree.zeros_like(at)
-        return fold_rows(step, zero, (self._rows(), v), len(self), self._chunk(w), self.split)
+        return fold_rows(
+            step, zero, (self._rows(), v), len(self), self._chunk(w), self.split
+        )
 
+    def blocks_and_subgradient(
+        self, w: Params
+    ) -> tuple[Float[Array, "m k"], Float[Array, "m k"], Params]:
+        """Return u_i(w), v_i in df(u_i) and sum_i c_i J_i' v_i, the subgradient of the losses alone.
+
+        phi goes through each row once: the price is that of a subgradient.
+        """
+        at, rest = eqx.partition(w, is_parameter)
+
+        def step(total: Params, part: Any) -> tuple[Params, tuple[Array, Array]]:
+            rows, c = part
+            u, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
+            v = jax.vmap(self.outer.subgradient)(u)
+            return optax.tree.add(total, pull(v * c[:, None])[0]), (u, v)
+
+        zero = optax.tree.zeros_like(at)
+        rows = (self._rows(), self._weights(dtype_of(w)))
+        subgradient, (u, v) = scan_rows(
+            step, zero, rows, len(self), self._chunk(w), self.split
+        )
+        return u, v, subgradient
+
+    @in_the_precision_of_w
     def expand(self, w: Params) -> Expansion:
         one = self._expand_one(w)
         chunk = chunk_size(one, self._rows(), self._here())
@@ -69,16 +103,15 @@ class MeanOfLosses(AbstractProblem):
         return Expansion(w, self.coefficients().astype(u.dtype), u, jacobian)
 
     def prices(self, w: Params) -> Prices:
-        n, image = self._price(w)
+        n = len(self)
+        image = self._image_price()
         oracle = Cost(oracle=n * self.outer.oracle_calls)
-        rows = self._evaluated(chunk_size(self._expand_one(w), self._rows(), self._here()))
-        jvps = rows if image.jvp else 0
         return Prices(
             value=image + oracle,
             subgradient=image + Cost(vjp=n) + oracle,
             push=Cost(phi=n, jvp=n),
             pull=Cost(phi=n, vjp=n),
-            expand=Cost(rows, jvps, rows * self.outputs(w)),
+            expand=image + Cost(vjp=n * self.outputs(w)),
         )
 
     def _map(self, function: Callable, chunk: int) -> Any:
@@ -101,19 +134,26 @@ class MeanOfLosses(AbstractProblem):
         if self.single:
             return self._loss_of_one(at, rest, dtype)
 
-        def step(total: tuple[Array, Params], part: Any, fresh: Array | None) -> tuple[Array, Params]:
+        def step(total: tuple[Array, Params], part: Any) -> tuple[Array, Params]:
             rows, c = part
-            if fresh is not None:
-                c = c * fresh.astype(dtype)
             u, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
             v = jax.vmap(self.outer.subgradient)(u) * c[:, None]
             value = total[0] + jnp.sum(c * jax.vmap(self.outer.value)(u))
             return value, optax.tree.add(total[1], pull(v)[0])
 
         zero = (jnp.zeros((), dtype), optax.tree.zeros_like(at))
-        return fold_rows(step, zero, (self.data, self._weights(dtype)), len(self), self._chunk(w), self.split)
+        return fold_rows(
+            step,
+            zero,
+            (self.data, self._weights(dtype)),
+            len(self),
+            self._chunk(w),
+            self.split,
+        )
 
-    def _loss_of_one(self, at: Params, rest: Params, dtype: Any) -> tuple[Array, Params]:
+    def _loss_of_one(
+        self, at: Params, rest: Params, dtype: Any
+    ) -> tuple[Array, Params]:
         u, pull = jax.vjp(lambda p: self._phi(eqx.combine(p, rest), self.data), at)
         value = self.outer.value(u)
         v = self.outer.subgradient(u)

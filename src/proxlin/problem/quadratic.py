@@ -6,29 +6,33 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ..types import Params, dtype_of, parameters
+from ..types import Number, Params, dtype_of, parameters
 
 
 class Quadratic(eqx.Module):
     """weight/2 |w - center|^2 + offset; center None is the origin."""
 
-    weight: Array
+    weight: Number
     center: Params | None
-    offset: Array
+    offset: Number
 
     def value(self, w: Params) -> Array:
         dtype = dtype_of(w)
         away = self._away(w)
-        return self.weight.astype(dtype) / 2 * optax.tree.vdot(away, away) + self.offset.astype(dtype)
+        return self.weight.astype(dtype) / 2 * optax.tree.vdot(
+            away, away
+        ) + self.offset.astype(dtype)
 
     def gradient(self, w: Params) -> Params:
         return optax.tree.scale(self.weight.astype(dtype_of(w)), self._away(w))
 
-    def add(self, kappa: Array, center: Params) -> "Quadratic":
-        """Return the sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes to the offset."""
+    def add(self, kappa: Number, center: Params) -> "Quadratic":
+        """Return the sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes
+        to the offset.
+        """
         dtype = dtype_of(center)
-        kappa = kappa.astype(dtype)
-        weight = self.weight.astype(dtype)
+        kappa = jnp.asarray(kappa).astype(dtype)
+        weight = jnp.asarray(self.weight).astype(dtype)
         total = weight + kappa
         safe = jnp.where(total > 0, total, jnp.ones_like(total))
         share = jnp.where(total > 0, kappa / safe, jnp.ones_like(total))

@@ -12,27 +12,48 @@ from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
 from ..schedules import InverseSqrt
 from ..solvers.base import AbstractSolver
+from ..solvers.lbfgs import lbfgs
 from ..solvers.model_based import sgd
 from ..solvers.prox_linear import prox_linear
 from ..subproblem import dual_set, is_dense
 from ..types import Params
 from .loop import Limits, advance
 
-QUICK_STEP = 2e10  # operations of one exact step (Gram matrix and factorisation); about one second on two cores
+PATIENCE = 5.0  # seconds that a run of exact steps may take
+# Operations a second of Gram matrices and factorisations, and what a step takes beside them: round
+# numbers for two cores (docs/decisions/0009).
+RATE = 1.2e10
+BESIDE = 1e-3
+SYSTEMS = 12  # that an interior point solves in one step
+STEPS_OF_AFFINE = 10  # where phi is affine, the model is exact and steps are few
+RATE_OF_GRADIENTS = (
+    3e9  # operations a second of phi and its VJP, which are less regular
+)
+OPERATIONS = 6  # of phi and its VJP for each sample and parameter, in a network
+GRADIENTS = 1.5  # that a step of L-BFGS takes
+STEPS = 100  # the default budget, which a network takes
 FACTORS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the scale of a Polyak step
 TRIAL = 1000  # steps of SGD that each factor is tried for
 
 
 def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
-    """Return a solver and the reason: exact prox-linear where its step is quick, else SGD with a safe step."""
+    """Return a solver and the reason: exact prox-linear where a run of it is quick, else L-BFGS where
+    that is, else SGD with a safe step.
+    """
     if isinstance(problem.outer, AbstractProximable):
-        order = _order_if_quick(problem, w)
-        if order is not None:
-            return prox_linear(), f"exact prox-linear with adaptive kappa, as its {order} x {order} system is small"
+        seconds = exact_seconds(problem, w)
+        if seconds is not None and seconds <= PATIENCE:
+            reason = "exact prox-linear with adaptive kappa, as its systems are small"
+            return prox_linear(), reason
         if isinstance(problem, LossOfMean):
             reason = "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs"
             return prox_linear(), reason
-        why = "an exact step would be too large, or has no quick method for this outer function"
+        if _gradient_seconds(problem, w) <= PATIENCE:
+            return lbfgs(), (
+                "L-BFGS on all the data, as exact steps would take too long or have no quick method "
+                "for this outer function"
+            )
+        why = "both exact steps and gradients of all the data would take too long"
     else:
         why = "an exact step needs an outer function with a projection"
     step, tried = _best_step(problem, w)
@@ -42,8 +63,10 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
     )
 
 
-def _order_if_quick(problem: AbstractProblem, w: Params) -> int | None:
-    """Return the order of the system of an exact step where that is quick, else None."""
+def exact_seconds(problem: AbstractProblem, w: Params) -> float | None:
+    """Estimate the seconds of a run of exact steps from shapes; None where they are not quick at all:
+    no dense system, or no interior point for f.
+    """
     V, _ = dual_set(problem.outer)
     known = V.unbounded or V.barrier() is not None
     if not known or not is_dense(problem, w):
@@ -51,12 +74,23 @@ def _order_if_quick(problem: AbstractProblem, w: Params) -> int | None:
     d = sum(x.size for x in jax.tree.leaves(w))
     rows = problem.coefficients().shape[0] * problem.outputs(w)
     order = min(rows, d)
-    work = rows * d * order + order**3
-    return order if work <= QUICK_STEP else None
+    systems = 1 if V.unbounded else SYSTEMS
+    work = systems * (2 * rows * d * order + order**3)
+    steps = STEPS_OF_AFFINE if problem.is_affine(w) else STEPS
+    return steps * (BESIDE + work / RATE)
+
+
+def _gradient_seconds(problem: AbstractProblem, w: Params) -> float:
+    """Estimate the seconds of a run of L-BFGS, whose steps take a gradient or two of all the data."""
+    d = sum(x.size for x in jax.tree.leaves(w))
+    work = OPERATIONS * len(problem) * d
+    return STEPS * GRADIENTS * (BESIDE + work / RATE_OF_GRADIENTS)
 
 
 def _best_step(problem: AbstractProblem, w: Params) -> tuple[float, float]:
-    """Return the step with the least F after a short run, from the scale F / |v|^2 of a Polyak step, and its passes."""
+    """Return the step with the least F after a short run, from the scale F / |v|^2 of a Polyak
+    step, and its passes.
+    """
     value, v = problem.value_and_subgradient(w)
     square = float(jnp.asarray(optax.tree.vdot(v, v)))
     scale = 1.0
@@ -72,9 +106,16 @@ def _best_step(problem: AbstractProblem, w: Params) -> tuple[float, float]:
 
 
 @compiled
-def _trial(solver: AbstractSolver, problem: AbstractProblem, w: Params, count: int) -> Array:
+def _trial(
+    solver: AbstractSolver, problem: AbstractProblem, w: Params, count: int
+) -> Array:
     """Return F after so many steps."""
     _, record = advance(
-        problem, solver, solver.init(problem, w), jax.random.key(0), jnp.int32(0), Limits(jnp.int32(count))
+        problem,
+        solver,
+        solver.init(problem, w),
+        jax.random.key(0),
+        jnp.int32(0),
+        Limits(jnp.int32(count)),
     )
     return problem.value(record.w)

@@ -1,4 +1,5 @@
-"""A run watched at a few marks only: what a search over settings needs, at nearly the price of the bare steps.
+"""A run watched at a few marks only: what a search over settings needs, at nearly the price of the
+bare steps.
 
 marks 0 = p_0 < p_1 < ... < p_m (passes);  at each, the last iterate that cost no more is measured
 """
@@ -16,6 +17,7 @@ from jaxtyping import Array
 from ..checks import check_parameters, check_seed, described, one_number
 from ..compiled import Compiled, of_shapes, shapes_of
 from ..cost import Cost, Prices
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, check_solver
 from ..types import Params, is_parameter
@@ -37,6 +39,7 @@ class Followed(NamedTuple):
     diverged: bool
 
 
+@in_the_precision_of_w
 def follow(
     problem: AbstractProblem,
     w: Params,
@@ -49,7 +52,8 @@ def follow(
     prices: Prices | None = None,
     watch: Mapping[str, Callable[[Params], Any]] | None = None,
 ) -> Followed:
-    """Run `solver` from w and measure its iterate at each mark; the steps are those of `minimize`, bit for bit.
+    """Run `solver` from w and measure its iterate at each mark; the steps are those of `minimize`,
+    bit for bit.
 
     It ends at the last mark, where the measure blows up, or where `patience` passes brought nothing better.
     `prices` replaces what the solver's calls cost (another accounting); `measure` is a hashable function of w that can
@@ -72,9 +76,12 @@ def follow(
         run.advance(mark)
         value = float(call(_measured, run.w, rest)[0])
         rows.append((mark, value, run.passes, run.seconds))
-        whole = eqx.combine(run.w, rest)  # one object: metrics that share an evaluation know it by that
+        # one object: metrics that share an evaluation know it by that
+        whole = eqx.combine(run.w, rest)
         for name, function in (watch or {}).items():
-            watched[name].append(one_number(function(whole), f"The function {name!r} of watch"))
+            watched[name].append(
+                one_number(function(whole), f"The function {name!r} of watch")
+            )
         start = rows[0][1]
         diverged = not value <= start + BLOW_UP * max(1.0, abs(start))
         if diverged:
@@ -84,34 +91,55 @@ def follow(
             best_w = run.w
             best_at = mark
             spent = run.passes
-        elif run.passes - spent > patience:  # passes that were run, not marks: a long step is not held against it
+        elif (
+            run.passes - spent > patience
+        ):  # passes that were run, not marks: a long step is not held against it
             break
     at_marks, measures, passes, seconds = np.asarray(rows).T
     columns = {name: np.asarray(column) for name, column in watched.items()}
     best_w = eqx.combine(best_w, rest)
-    return Followed(at_marks, measures, passes, seconds, columns, best_w, best, best_at, diverged)
+    return Followed(
+        at_marks, measures, passes, seconds, columns, best_w, best, best_at, diverged
+    )
 
 
 def _measured(measure: Callable[[Params], Array], w: Params, rest: Params) -> Array:
     value = measure(eqx.combine(w, rest))
-    if np.shape(value) != () or not isinstance(value, int | float | np.generic | np.ndarray | jax.Array):
-        raise TypeError(f"The validation loss must be one number; it is {described(value)}.")
+    if np.shape(value) != () or not isinstance(
+        value, int | float | np.generic | np.ndarray | jax.Array
+    ):
+        raise TypeError(
+            f"The validation loss must be one number; it is {described(value)}."
+        )
     return jnp.asarray(value)
 
 
 class _Follow:
     """The run on the host: whole epochs at a time, and never past the mark."""
 
-    def __init__(self, problem: AbstractProblem, solver: AbstractSolver, w: Params, seed: int, prices: Prices | None):
+    def __init__(
+        self,
+        problem: AbstractProblem,
+        solver: AbstractSolver,
+        w: Params,
+        seed: int,
+        prices: Prices | None,
+    ):
         solver.check(problem)
         self.solver = solver
         self.key = jax.random.key(check_seed(seed))
         self.n = len(problem)
         self.epoch = solver.epoch(problem)
-        self.prices = of_shapes(type(solver).prices, solver, problem, w) if prices is None else prices
+        self.prices = (
+            of_shapes(type(solver).prices, solver, problem, w)
+            if prices is None
+            else prices
+        )
         self.call = Compiled(problem, solver)
         self.state, _ = self.call(initial_state, w)
-        self.counts_calls = shapes_of(_calls, problem, solver, self.state, self.key) is not None
+        self.counts_calls = (
+            shapes_of(_calls, problem, solver, self.state, self.key) is not None
+        )
         self.cost = self.prices.init
         self.step = 0
         self.w = w
@@ -126,7 +154,8 @@ class _Follow:
         """Run all epochs that end at or before the mark."""
         while self._fits(mark):
             ahead = self._run(self._known(mark))
-            if ahead.cost.passes(self.n) > mark + 1e-9:  # This is only seen afterwards: it waits for a later mark.
+            # This is only seen afterwards: it waits for a later mark.
+            if ahead.cost.passes(self.n) > mark + 1e-9:
                 self.pending = ahead
                 return
             self._take(ahead)
@@ -140,7 +169,9 @@ class _Follow:
         return self.passes < mark - 1e-9
 
     def _known(self, mark: float | int) -> int:
-        """Return how many epochs fit: as many as their price says, or one where only a step can tell."""
+        """Return how many epochs fit: as many as their price says, or one where only a step can
+        tell.
+        """
         if self.counts_calls:
             return 1
         each = (self.prices.step * self.epoch).passes(self.n)
@@ -151,7 +182,9 @@ class _Follow:
         start = jnp.asarray(self.step, jnp.int32)
         limits = Limits(jnp.asarray(self.step + steps, jnp.int32))
         self.step += steps
-        (state, record), seconds = self.call(advance, self.state, self.key, start, limits)
+        (state, record), seconds = self.call(
+            advance, self.state, self.key, start, limits
+        )
         cost = self.cost + self.prices.total(steps, record.calls)
         return _Ahead(state, record.w, cost, self.seconds + seconds)
 
@@ -163,7 +196,9 @@ class _Follow:
 
 
 class _Ahead(NamedTuple):
-    """A run that is ahead of the last mark: its state and iterate, what it cost so far, and the seconds."""
+    """A run that is ahead of the last mark: its state and iterate, what it cost so far, and the
+    seconds.
+    """
 
     state: Any
     w: Params
@@ -171,7 +206,9 @@ class _Ahead(NamedTuple):
     seconds: float
 
 
-def _calls(problem: AbstractProblem, solver: AbstractSolver, state: Any, key: Any) -> Any:
+def _calls(
+    problem: AbstractProblem, solver: AbstractSolver, state: Any, key: Any
+) -> Any:
     """Return the calls that a step counts, or None."""
     drawn = jax.tree.map(lambda x: x[0], solver.draw(problem, key, 1))
     return solver.step(problem, state, drawn)[1].calls

@@ -2,8 +2,9 @@
 
     state, record = advance(problem, solver, state, key, start, limits)
 
-Nobody else writes a loop over the steps of a run. `minimize` calls it between two records, `follow` between two marks,
-"auto" for its trials, and the fits of tables under `vmap`. (The epochs inside of one PLI step are a loop of its model.)
+Nobody else writes a loop over the steps of a run. `minimize` calls it between two records, `follow`
+between two marks, "auto" for its trials, and the fits of tables under `vmap`. (The epochs inside of
+one PLI step are a loop of its model.)
 """
 
 from typing import Any
@@ -13,14 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..cost import Calls
+from ..cost import Calls, Prices
 from ..problem import AbstractProblem
 from ..solvers.base import AbstractSolver, Info
 from ..types import Key, Params
 
 
 class Limits(eqx.Module):
-    """Where a run ends: at this count of steps, and, looked at after every epoch, where the measure is at most tol.
+    """Where a run ends: at this count of steps, and, looked at after every epoch, where the measure
+    is at most tol or so many passes are spent.
 
     It ends too where no step helps, if `stalled` is set. A tol of -inf is never reached.
     """
@@ -28,10 +30,13 @@ class Limits(eqx.Module):
     steps: Array
     tol: Array = eqx.field(default=-jnp.inf, converter=jnp.asarray)
     stalled: Array = eqx.field(default=False, converter=jnp.asarray)
+    passes: Array = eqx.field(default=jnp.inf, converter=jnp.asarray)
 
 
 class Record(eqx.Module):
-    """What a run says at its end: the count of steps, what the last one said, all its calls, and the iterate."""
+    """What a run says at its end: the count of steps, what the last one said, all its calls, and
+    the iterate.
+    """
 
     step: Array
     info: Info
@@ -47,31 +52,43 @@ class _Run(eqx.Module):
 
 
 def advance(
-    problem: AbstractProblem, solver: AbstractSolver, state: Any, key: Key, start: Array, limits: Limits
+    problem: AbstractProblem,
+    solver: AbstractSolver,
+    state: Any,
+    key: Key,
+    start: Array,
+    limits: Limits,
+    prices: Prices | None = None,
+    spent: Calls | None = None,
 ) -> tuple[Any, Record]:
-    """Run the steps start, start + 1, ... up to the first limit; the state comes in before the step `start`.
+    """Run the steps start, start + 1, ... up to the first limit; the state comes in before the step
+    `start`. The limit of passes needs the prices of the solver, and the calls of the steps before.
 
-    The randomness of an epoch is drawn before its steps, from the key and the number of the epoch alone: however a run
-    is cut into pieces, it takes the same steps.
+    The randomness of an epoch is drawn before its steps, from the key and the number of the epoch
+    alone: however a run is cut into pieces, it takes the same steps.
     """
     count = solver.epoch(problem)
-    take = jax.jit(lambda state, drawn: solver.step(problem, state, drawn))  # It is traced once, here and in the loop.
+    room = solver.epoch(
+        problem.all_rows()
+    )  # what is drawn has a shape, and so no traced count
+    # It is traced once, here and in the loop.
+    take = jax.jit(lambda state, drawn: solver.step(problem, state, drawn))
+
+    # The passes end a run within an epoch where steps have a price that is known.
+    most = limits.steps
+    if prices is not None and room > 1:
+        most = jnp.minimum(most, _steps_within(limits.passes, prices, len(problem)))
 
     def draw(step: Array) -> Any:
-        return solver.draw(problem, jax.random.fold_in(key, step // count), count)
+        return solver.draw(problem, jax.random.fold_in(key, step // count), room)
 
     def going(run: _Run) -> Array:
-        more = run.step < limits.steps
-        if run.info.measure is not None:
-            more &= ~(run.info.measure <= limits.tol.astype(run.info.measure.dtype))
-        if run.info.stalled is not None:
-            more &= ~(run.info.stalled & limits.stalled)
-        return more
+        return ~has_ended(run, limits, prices, len(problem))
 
     def epoch(run: _Run) -> _Run:
         drawn = draw(run.step)
         first = run.step % count
-        last = jnp.minimum(count, first + limits.steps - run.step)
+        last = jnp.minimum(count, first + most - run.step)
 
         def one(j: Array, run: _Run) -> _Run:
             state, info = take(run.state, jax.tree.map(lambda x: x[j], drawn))
@@ -84,9 +101,36 @@ def advance(
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info)
     # No measure is small, and nothing is stalled, before the first step.
     if nothing.measure is not None:
-        nothing = eqx.tree_at(lambda info: info.measure, nothing, jnp.full_like(nothing.measure, jnp.inf))
-    run = jax.lax.while_loop(going, epoch, _Run(start, state, nothing, nothing.calls))
+        nothing = eqx.tree_at(
+            lambda info: info.measure, nothing, jnp.full_like(nothing.measure, jnp.inf)
+        )
+    calls = nothing.calls
+    if calls is not None and spent is not None:
+        calls = spent
+    run = jax.lax.while_loop(going, epoch, _Run(start, state, nothing, calls))
     return run.state, Record(run.step, run.info, run.calls, solver.iterate(run.state))
+
+
+def has_ended(
+    run: _Run | Record, limits: Limits, prices: Prices | None, n: int
+) -> Array:
+    """Return whether a run is at one of its limits."""
+    ended = run.step >= limits.steps
+    if run.info.measure is not None:
+        ended |= run.info.measure <= limits.tol.astype(run.info.measure.dtype)
+    if run.info.stalled is not None:
+        ended |= run.info.stalled & limits.stalled
+    if prices is not None:
+        passes = prices.passes(run.step, run.calls, n)
+        # What is left by rounding alone is nothing.
+        ended |= passes * (1 + 1e-6) >= limits.passes.astype(passes.dtype)
+    return ended
+
+
+def _steps_within(passes: Array, prices: Prices, n: int) -> Array:
+    """Return the steps that so many passes pay for, without what steps call beyond their price."""
+    steps = (passes - prices.init.passes(n)) / prices.step.passes(n)
+    return jnp.ceil(jnp.clip(steps - 1e-6, 1, 2**30)).astype(jnp.int32)
 
 
 def _sum(total: Calls | None, calls: Calls | None) -> Calls | None:
@@ -96,5 +140,7 @@ def _sum(total: Calls | None, calls: Calls | None) -> Calls | None:
 
 
 def initial_state(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> Any:
-    """Return the state at w with strong dtypes, so that the second call of `advance` does not compile again."""
+    """Return the state at w with strong dtypes, so that the second call of `advance` does not
+    compile again.
+    """
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), solver.init(problem, w))

@@ -11,9 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..checks import check_parameters, check_seed, described, flag, one_number, real, whole
+from ..checks import (
+    check_parameters,
+    check_seed,
+    described,
+    flag,
+    one_number,
+    real,
+    whole,
+)
 from ..compiled import Compiled, of_shapes, shapes_of
 from ..cost import Cost, Status
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info, check_solver
 from ..types import Params, dtype_of, is_parameter
@@ -22,10 +31,16 @@ from .loop import Limits, Record, advance, initial_state
 from .progress import Progress
 from .solution import SavedState, Solution
 
-COLUMNS = ("step", "passes", "seconds", "value")  # of every history; `resume` reads them
+# of every history; `resume` reads them
+COLUMNS = ("step", "passes", "seconds", "value")
+# Entries of the Jacobian up to which an exact step takes at most some milliseconds, however its
+# program was compiled: it is compiled quickly, which saves seconds.
+SMALL = 2**18
+WORTH_SAYING = 0.1  # seconds of compiling that a message mentions
 BLOW_UP = 1e6  # F this many times above max(1, |F| at the start) is a divergence
 
 
+@in_the_precision_of_w
 def minimize(
     problem: AbstractProblem,
     w: Params,
@@ -42,16 +57,17 @@ def minimize(
 ) -> Solution:
     """Minimise F from w. See the class `Solution` for what comes back.
 
-    The parameters are the floating-point leaves of w, all in float32 or all in float64; a number among them comes back
-    as an array of no axes, and leaves that are no arrays are carried along. `metrics` are functions of w that return
-    one number, by their names in the history.
+    The parameters are the floating-point leaves of w, all in float32 or all in float64; a number
+    among them comes back as an array of no axes, and leaves that are no arrays are carried along.
+    `metrics` are functions of w that return one number, by their names in the history.
 
-    The run ends at the first record at or past `passes` or `steps`, when kappa |w+ - w| is at most tol sqrt(kappa |F|),
-    which does not depend on units, when `stop(w, record)` says so, when no step helps, or when it diverges. The default
-    budget is 100 steps for full-batch solvers and 100 passes for the others. `resume=solution` goes on from there:
-    budgets are totals, the seed is the solution's, and the result is that of an uninterrupted run. The same seed gives
-    the same bits on the same machine with the same number of threads; with another number, sums over all samples may be
-    rounded differently.
+    The run ends at the first record at or past `passes` or `steps`, when kappa |w+ - w| is at most
+    tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when no
+    step helps, or when it diverges. The default budget is 100 steps for full-batch solvers and 100
+    passes for the others. `resume=solution` goes on from there: budgets are totals, the seed is the
+    solution's, and the result is that of an uninterrupted run. The same seed gives the same bits on
+    the same machine with the same number of threads; with another number, sums over all samples may
+    be rounded differently.
     """
     check_problem(problem, "minimize")
     passes = None if passes is None else real(passes, "passes", low=0.0)
@@ -70,23 +86,42 @@ def minimize(
             passes = 100.0
     tol, note = _tolerance(tol, dtype_of(at))
     budget = _Budget(passes, steps, tol, stop)
-    run = _Run(bound, solver, at, rest, metrics or {}, check_seed(seed) if resume is None else resume.seed)
-    if resume is None:
-        run.start(at)
-    else:
-        run.go_on(resume, at)
-    with Progress(flag(progress, "progress") and jax.process_index() == 0, passes, steps, solver.name()) as bar:
+    run = _Run(
+        bound,
+        solver,
+        at,
+        rest,
+        metrics or {},
+        check_seed(seed) if resume is None else resume.seed,
+    )
+    with Progress(
+        flag(progress, "progress") and jax.process_index() == 0,
+        passes,
+        steps,
+        solver.name(),
+    ) as bar:
+        bar.say("compiling")
+        if resume is None:
+            run.start(at)
+        else:
+            run.go_on(resume, at)
         status = run.until(budget, bar)
     return run.solution(status, why + run.message(status, budget) + note)
 
 
-def _chosen(solver: Any, problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
-    """Return the solver that was given, or the one that "auto" takes with the sentence that says why."""
+def _chosen(
+    solver: Any, problem: AbstractProblem, w: Params
+) -> tuple[AbstractSolver, str]:
+    """Return the solver that was given, or the one that "auto" takes with the sentence that says
+    why.
+    """
     if not isinstance(solver, str):
         check_solver(solver)
         return solver, ""
     if solver != "auto":
-        raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.1); it is {described(solver)}.')
+        raise ValueError(
+            f'solver must be "auto" or a solver such as px.sgd(0.1); it is {described(solver)}.'
+        )
     solver, reason = choose(problem, w)
     return solver, f"auto took {reason}. "
 
@@ -103,22 +138,33 @@ class _Run:
     """The state of a run on the host: iterates, counts and the history."""
 
     def __init__(
-        self, problem: AbstractProblem, solver: AbstractSolver, w: Params, rest: Params, metrics: dict, seed: int
+        self,
+        problem: AbstractProblem,
+        solver: AbstractSolver,
+        w: Params,
+        rest: Params,
+        metrics: dict,
+        seed: int,
     ):
         self.problem = problem
         self.solver = solver
         self.rest = rest
         self.metrics = metrics
         self.seed = seed
-        self.call = Compiled(problem, solver)
-        self.measure = Compiled(problem)
+        self.program = problem.traced(w)
+        # Only these random bits of the first samples do not depend on the number of all.
+        steady = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+        if solver.allows_padding() and steady:
+            self.program = self.program.padded()
+        quick = is_small(problem, solver, w)
+        self.call = Compiled(self.program, solver, quick=quick)
+        self.measure = Compiled(self.program, quick=quick)
         self.key = jax.random.key(seed)
         self.n = len(problem)
         self.epoch = solver.epoch(problem)
         self.prices = of_shapes(type(solver).prices, solver, problem, w)
         self.info = Info()
-        # The measure at which F is flat to round-off: half its square is the relative decrease that is still to be had.
-        self.flat = 10 * float(jnp.finfo(dtype_of(w)).eps) ** 0.5
+        self.flat = flat_measure(dtype_of(w))
 
     def start(self, w: Params) -> None:
         self.cost = Cost()
@@ -130,7 +176,9 @@ class _Run:
         self.best_value = math.inf
         self.record()
         if not math.isfinite(self.value):
-            raise ValueError(f"F is {self.value} at the start w; minimize needs a start where F is finite.")
+            raise ValueError(
+                f"F is {self.value} at the start w; minimize needs a start where F is finite."
+            )
         self.state, self.seconds = self.call(initial_state, w)
         self.cost = self.prices.init
 
@@ -150,24 +198,34 @@ class _Run:
         self.start_value = float(old.history["value"][0])
         self.state = old.state
         if isinstance(old.state, SavedState):
-            structure, shapes = _shapes(shapes_of(initial_state, self.problem, self.solver, self.w))
+            structure, shapes = _shapes(
+                shapes_of(initial_state, self.program, self.solver, self.w)
+            )
             if _shapes(old.state.leaves)[1] != shapes:
-                raise ValueError("This solution was saved by a solver with other settings or for another w.")
+                raise ValueError(
+                    "This solution was saved by a solver with other settings or for another w."
+                )
             self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])
 
     def _check_resume(self, old: Solution, w: Params) -> None:
         if old.status == Status.diverged:
-            raise ValueError("A diverged run cannot go on; start again with a smaller step.")
+            raise ValueError(
+                "A diverged run cannot go on; start again with a smaller step."
+            )
         if old.n != self.n or old.solver != self.solver.name():
             raise ValueError(
                 f"This solution is of {old.solver} on {old.n} samples; it cannot go on with {self.solver.name()} "
                 f"on {self.n}."
             )
         if set(old.history) != {*COLUMNS, *self.metrics}:
-            raise ValueError(f"This solution has the history {sorted(old.history)}; give the same metrics to go on.")
+            raise ValueError(
+                f"This solution has the history {sorted(old.history)}; give the same metrics to go on."
+            )
         at = eqx.filter(check_parameters(old.w, self.problem.data), is_parameter)
         if _shapes(at) != _shapes(w):
-            raise ValueError("This solution is of a w of another shape; give the w of the run that is to go on.")
+            raise ValueError(
+                "This solution is of a w of another shape; give the w of the run that is to go on."
+            )
 
     def until(self, budget: _Budget, bar: Progress) -> Status:
         """Run to the first reason to end."""
@@ -176,10 +234,15 @@ class _Run:
             if status is not None:
                 return status
             if self.step % self.epoch and len(self.records) > 1:
-                self.records.pop()  # an interrupted epoch: an uninterrupted run has no record there
+                # an interrupted epoch: an uninterrupted run has no record there
+                self.records.pop()
             self.advance(self.length(budget))
             self.record()
-            bar.show(self.records[-1])
+            bar.show(self.records[-1], self.compiling())
+
+    def compiling(self) -> float:
+        """Return the seconds that compiling took so far."""
+        return self.call.compiling + self.measure.compiling
 
     def length(self, budget: _Budget) -> int:
         """Return the steps to the next record: to the end of the epoch, or to the end of a budget."""
@@ -195,7 +258,9 @@ class _Run:
     def advance(self, length: int) -> None:
         start = jnp.asarray(self.step, jnp.int32)
         limits = Limits(jnp.asarray(self.step + length, jnp.int32))
-        (self.state, record), seconds = self.call(advance, self.state, self.key, start, limits)
+        (self.state, record), seconds = self.call(
+            advance, self.state, self.key, start, limits
+        )
         self.take(record, length)
         self.seconds += seconds
 
@@ -215,7 +280,12 @@ class _Run:
             self.best = self.w
             self.best_value = self.value
         passes = self.cost.passes(self.n)
-        record = {"step": self.step, "passes": passes, "seconds": self.seconds, "value": self.value}
+        record = {
+            "step": self.step,
+            "passes": passes,
+            "seconds": self.seconds,
+            "value": self.value,
+        }
         answer = eqx.combine(self.w, self.rest)
         for name, metric in self.metrics.items():
             record[name] = one_number(metric(answer), f"The metric {name!r}")
@@ -223,11 +293,16 @@ class _Run:
 
     def ended(self, budget: _Budget) -> Status | None:
         """Return why the run ends here, or None."""
-        if not self.value <= self.start_value + BLOW_UP * max(1.0, abs(self.start_value)):
+        if not self.value <= self.start_value + BLOW_UP * max(
+            1.0, abs(self.start_value)
+        ):
             return Status.diverged
         if budget.stop is not None:
-            verdict = budget.stop(eqx.combine(self.w, self.rest), dict(self.records[-1]))
-            if verdict is not None and one_number(verdict, "The function stop"):  # one that only prints goes on
+            verdict = budget.stop(
+                eqx.combine(self.w, self.rest), dict(self.records[-1])
+            )
+            # one that only prints goes on
+            if verdict is not None and one_number(verdict, "The function stop"):
                 return Status.stopped
         if budget.tol is not None and self.reached(budget.tol):
             return Status.converged
@@ -235,7 +310,10 @@ class _Run:
             return Status.converged if self.reached(self.flat) else Status.stalled
         if budget.steps is not None and self.step >= budget.steps:
             return Status.budget
-        if budget.passes is not None and self.cost.passes(self.n) >= budget.passes - 1e-9:
+        if (
+            budget.passes is not None
+            and self.cost.passes(self.n) >= budget.passes - 1e-9
+        ):
             return Status.budget
         return None
 
@@ -257,7 +335,11 @@ class _Run:
         if budget.tol is not None and info.measure is None and self.step > 0:
             text += f" tol was not used: {self.solver.name()} gives no certificate."
         if info.gap is not None:
-            text += f" The certified gap of the last subproblem is {float(info.gap):.1e}."
+            text += (
+                f" The certified gap of the last subproblem is {float(info.gap):.1e}."
+            )
+        if self.compiling() >= WORTH_SAYING:
+            text += f" Compiling took {self.compiling():.1f} s, which is not in the seconds."
         return text
 
     def solution(self, status: Status, message: str) -> Solution:
@@ -272,12 +354,30 @@ class _Run:
             status=status,
             message=message,
             cost=self.cost,
-            history={name: np.asarray([record[name] for record in self.records]) for name in self.records[0]},
+            history={
+                name: np.asarray([record[name] for record in self.records])
+                for name in self.records[0]
+            },
             state=self.state,
             solver=self.solver.name(),
             seed=self.seed,
             n=self.n,
         )
+
+
+def flat_measure(dtype: Any) -> float:
+    """Return the measure at which F is flat to round-off: half its square is the relative decrease
+    that is still to be had.
+    """
+    return 10 * float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def is_small(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> bool:
+    """Whether the compilation of an exact step would take longer than a run, from shapes alone."""
+    if not (solver.is_exact() and solver.full_batch()):
+        return False
+    d = sum(x.size for x in jax.tree.leaves(w))
+    return len(problem) * problem.outputs(w) * d <= SMALL
 
 
 def _shapes(tree: Any) -> tuple[Any, list]:
@@ -291,28 +391,47 @@ def _value(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
 
 
 def _check_hooks(stop: Any, metrics: Any, resume: Any) -> None:
-    """Raise a sentence unless the functions of a user can be called, and their columns are not those of a history."""
+    """Raise a sentence unless the functions of a user can be called, and their columns are not
+    those of a history.
+    """
     if stop is not None and not callable(stop):
-        raise TypeError(f"stop must be a function of (w, record), or None; it is {described(stop)}.")
+        raise TypeError(
+            f"stop must be a function of (w, record), or None; it is {described(stop)}."
+        )
     if metrics is not None and not isinstance(metrics, dict):
-        raise TypeError(f"metrics must be a dict of names and functions of w, or None; it is {described(metrics)}.")
+        raise TypeError(
+            f"metrics must be a dict of names and functions of w, or None; it is {described(metrics)}."
+        )
     for name, metric in (metrics or {}).items():
         if not isinstance(name, str):
-            raise TypeError(f"The name of a metric must be text; it is {described(name)}.")
+            raise TypeError(
+                f"The name of a metric must be text; it is {described(name)}."
+            )
         if name in COLUMNS:
-            raise ValueError(f"A metric cannot be called {name!r}, which is a column of every history; rename it.")
+            raise ValueError(
+                f"A metric cannot be called {name!r}, which is a column of every history; rename it."
+            )
         if not callable(metric):
-            raise TypeError(f"The metric {name!r} must be a function of w; it is {described(metric)}.")
+            raise TypeError(
+                f"The metric {name!r} must be a function of w; it is {described(metric)}."
+            )
     if resume is not None and not isinstance(resume, Solution):
-        raise TypeError(f"resume must be a Solution, such as px.load_solution(path); it is {described(resume)}.")
+        raise TypeError(
+            f"resume must be a Solution, such as px.load_solution(path); it is {described(resume)}."
+        )
 
 
 def _tolerance(tol: float | int | None, dtype: Any) -> tuple[float | None, str]:
-    """tol, raised to 100 eps where it asks for more than the arithmetic has, and the sentence that says so."""
+    """tol, raised to 100 eps where it asks for more than the arithmetic has, and the sentence that
+    says so.
+    """
     floor = 100 * float(jnp.finfo(dtype).eps)
     if tol is None or tol >= floor:
         return tol, ""
-    return floor, f" tol was raised from {tol:g} to {floor:.2g}, the accuracy of {jnp.dtype(dtype).name}."
+    return (
+        floor,
+        f" tol was raised from {tol:g} to {floor:.2g}, the accuracy of {jnp.dtype(dtype).name}.",
+    )
 
 
 def at_noise_level(level: float | int) -> Callable[[Params, dict[str, Any]], bool]:

@@ -1,4 +1,6 @@
-"""What a run returns, and its file: arrays in one .npz, their structure in JSON, nothing that could run code."""
+"""What a run returns, and its file: arrays in one .npz, their structure in JSON, nothing that could
+run code.
+"""
 
 import dataclasses
 import json
@@ -8,20 +10,32 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..checks import described
 from ..cost import Cost, Status
 from ..files.npz import read_arrays, write_arrays
 from ..files.writing import write_file
+from ..precision import as_jax
 from ..types import Params, with_arrays
+from .page import curve, table
 
 FORMAT = 1
-LARGEST = 2**128  # a count in a file; a larger one is damage, and may be too large for a float
+# a count in a file; a larger one is damage, and may be too large for a float
+LARGEST = 2**128
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+# What the answer is called elsewhere, and here.
+ELSEWHERE = {
+    "x": "the answer is .w",
+    "fun": "F at the answer is .value",
+    "nit": "the steps are .history['step']",
+    "nfev": "the calls are counted in .cost",
+    "success": "how the run ended is .status",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Solution:
     """The answer of `minimize`: w, F(w), how and why it ended, what it cost, and the history.
 
@@ -47,17 +61,57 @@ class Solution:
             f"{self.history['seconds'][-1]:.3g} s)\n  {self.message}"
         )
 
+    def _repr_html_(self) -> str:
+        """Return a small table and the curve of F, which a notebook shows."""
+        history = self.history
+        rows = {
+            "solver": self.solver,
+            "status": str(self.status),
+            "F": f"from {history['value'][0]:.6g} to {self.value:.6g}",
+            "steps": str(history["step"][-1]),
+            "passes": f"{history['passes'][-1]:.3g}",
+            "seconds": f"{history['seconds'][-1]:.3g}",
+            "message": self.message,
+        }
+        return table(rows, curve(history["passes"], history["value"], "F"))
+
+    def __eq__(self, other: Any) -> bool:
+        """Return whether two solutions are the same in every number; a state that was saved and
+        loaded is the same state.
+        """
+        if not isinstance(other, Solution):
+            return NotImplemented
+        names = [
+            field.name for field in dataclasses.fields(self) if field.name != "state"
+        ]
+        mine = [getattr(self, name) for name in names]
+        theirs = [getattr(other, name) for name in names]
+        return _same(mine, theirs) and _same(
+            state_leaves(self.state), state_leaves(other.state)
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __getattr__(self, name: str) -> Any:
+        hint = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+        raise AttributeError(f"A Solution has no {name!r}{hint}.")
+
     def records(self) -> list[dict[str, Any]]:
-        """The history as rows of plain numbers, with the solver and the seed: `pandas.DataFrame(solution.records())`.
+        """The history as rows of plain numbers, with the solver and the seed:
+        `pandas.DataFrame(solution.records())`.
 
         polars takes them as well; the rows of several runs can be added up into one table.
         """
         columns = [column.tolist() for column in self.history.values()]
         run = {"solver": self.solver, "seed": self.seed}
-        return [run | dict(zip(self.history, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [
+            run | dict(zip(self.history, row, strict=True))
+            for row in zip(*columns, strict=True)
+        ]
 
     def save(self, path: str | Path) -> None:
-        """Write the solution to a file; `load_solution` reads it, and `minimize(..., resume=...)` goes on from it.
+        """Write the solution to a file; `load_solution` reads it, and `minimize(..., resume=...)`
+        goes on from it.
 
         Of several processes, which all hold the same solution, the first one writes it.
         """
@@ -84,6 +138,24 @@ class Solution:
         write_file(path, lambda file: write_arrays(file, {"structure": text, **arrays}))
 
 
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two trees have one structure, and leaves of the same dtypes and numbers; nan is
+    nan.
+    """
+    mine, structure = jax.tree.flatten(a)
+    theirs, other = jax.tree.flatten(b)
+    return structure == other and all(map(_same_leaf, mine, theirs))
+
+
+def _same_leaf(a: Any, b: Any) -> bool:
+    if not isinstance(a, np.ndarray | jax.Array):
+        # nan != nan, and a float of Python may be one
+        return bool(a == b or (a != a and b != b)) and type(a) is type(b)
+    if not isinstance(b, np.ndarray | jax.Array) or a.dtype != b.dtype:
+        return False
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+
+
 class SavedState(eqx.Module):
     """The leaves of a solver's state, until a solver and a problem give them their structure again."""
 
@@ -92,12 +164,16 @@ class SavedState(eqx.Module):
 
 def state_leaves(state: Any) -> list[np.ndarray]:
     """The arrays of a state, in order."""
-    return state.leaves if isinstance(state, SavedState) else [np.asarray(x) for x in jax.tree.leaves(state)]
+    return (
+        state.leaves
+        if isinstance(state, SavedState)
+        else [np.asarray(x) for x in jax.tree.leaves(state)]
+    )
 
 
 def load_solution(path: str | Path, like: Params = None) -> Solution:
-    """The solution saved at path. Give `like`, a tree of the same structure, if w has nodes other than dict, list and
-    tuple (an equinox module, say): such nodes are not in the file.
+    """The solution saved at path. Give `like`, a tree of the same structure, if w has nodes other
+    than dict, list and tuple (an equinox module, say): such nodes are not in the file.
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the name of a file; it is {described(path)}.")
@@ -105,7 +181,9 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
     structure, arrays = _read(path)
     if structure["format"] != FORMAT:
         found = str(structure["format"])[:20]
-        raise ValueError(f"{path} is a solution of format {found}; this version reads {FORMAT}.")
+        raise ValueError(
+            f"{path} is a solution of format {found}; this version reads {FORMAT}."
+        )
     count = sum(name.startswith("state") for name in arrays)
     return Solution(
         w=_decode(structure["w"], arrays, with_arrays(like), path),
@@ -122,7 +200,9 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
 
 
 def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
-    """The structure and the arrays of a file, or a sentence: it is opened as plain arrays only, never unpickled."""
+    """The structure and the arrays of a file, or a sentence: it is opened as plain arrays only,
+    never unpickled.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"There is no solution at {path}.")
     try:
@@ -130,30 +210,56 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         structure = json.loads(arrays.pop("structure").tobytes())
         if structure["format"] != FORMAT:
             return structure, {}
-        wanted = {f"history.{name}" for name in structure["history"]} | set(_names(structure["w"]))
+        wanted = {f"history.{name}" for name in structure["history"]} | set(
+            _names(structure["w"])
+        )
         if missing := wanted - set(arrays):
             raise KeyError(missing)
         _check(structure, arrays)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OverflowError, OSError) as error:
-        raise ValueError(f"{path} is not a solution written by Solution.save, or it is damaged.") from error
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        OverflowError,
+        OSError,
+    ) as error:
+        raise ValueError(
+            f"{path} is not a solution written by Solution.save, or it is damaged."
+        ) from error
     return structure, arrays
 
 
 def _check(structure: dict, arrays: dict[str, np.ndarray]) -> None:
-    """Raise unless the parts are of the right kinds: a damaged file may still be an archive of arrays and JSON."""
+    """Raise unless the parts are of the right kinds: a damaged file may still be an archive of
+    arrays and JSON.
+    """
     columns = [arrays[f"history.{name}"] for name in structure["history"]]
     states = [name for name in arrays if name.startswith("state")]
     cost = structure["cost"]
     good = {"step", "passes", "seconds", "value"} <= set(structure["history"])
-    good &= len({column.shape for column in columns}) == 1 and columns[0].ndim == 1 and len(columns[0]) > 0
-    good &= all(x.dtype.kind in "biuf" for x in arrays.values()) and all(x.dtype.kind in "if" for x in columns)
+    good &= (
+        len({column.shape for column in columns}) == 1
+        and columns[0].ndim == 1
+        and len(columns[0]) > 0
+    )
+    good &= all(x.dtype.kind in "biuf" for x in arrays.values()) and all(
+        x.dtype.kind in "if" for x in columns
+    )
     good &= sorted(states) == sorted(f"state{i}" for i in range(len(states)))
     good &= cost.keys() == {each.name for each in dataclasses.fields(Cost)}
-    good &= all(type(x) is int and 0 <= x < LARGEST for x in (*cost.values(), structure["n"]))
+    good &= all(
+        type(x) is int and 0 <= x < LARGEST for x in (*cost.values(), structure["n"])
+    )
     good &= type(structure["seed"]) is int and abs(structure["seed"]) < 2**64
-    good &= type(structure["value"]) in (int, float) and isinstance(float(structure["value"]), float)
+    good &= type(structure["value"]) in (int, float) and isinstance(
+        float(structure["value"]), float
+    )
     good &= structure["status"] in [str(each) for each in Status]
-    if not (good and all(isinstance(structure[name], str) for name in ("message", "solver"))):
+    if not (
+        good and all(isinstance(structure[name], str) for name in ("message", "solver"))
+    ):
         raise ValueError
 
 
@@ -176,39 +282,76 @@ def _names(node: Any) -> list[Any]:
 
 
 def _encode(node: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    """A tree of dicts, lists and tuples as JSON, its arrays by name; another node keeps its leaves in order."""
+    """A tree of dicts, lists and tuples as JSON, its arrays by name; another node keeps its leaves
+    in order.
+    """
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
     if isinstance(node, np.ndarray | jax.Array):
         arrays[name] = np.asarray(node)
         return {"array": name}
     if type(node) is dict and all(isinstance(key, str) for key in node):
-        return {"dict": {key: _encode(child, arrays, f"{name}.{key}") for key, child in node.items()}}
+        return {
+            "dict": {
+                key: _encode(child, arrays, f"{name}.{key}")
+                for key, child in node.items()
+            }
+        }
     if type(node) in (list, tuple):
-        return {type(node).__name__: [_encode(child, arrays, f"{name}.{i}") for i, child in enumerate(node)]}
-    leaves = [leaf for leaf in jax.tree.leaves(node) if eqx.is_array(leaf) or isinstance(leaf, np.ndarray)]
+        return {
+            type(node).__name__: [
+                _encode(child, arrays, f"{name}.{i}") for i, child in enumerate(node)
+            ]
+        }
+    leaves = [
+        leaf
+        for leaf in jax.tree.leaves(node)
+        if eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
+    ]
     for i, leaf in enumerate(leaves):
         arrays[f"{name}.{i}"] = np.asarray(leaf)
-    return {"leaves": [f"{name}.{i}" for i in range(len(leaves))], "type": type(node).__name__}
+    return {
+        "leaves": [f"{name}.{i}" for i in range(len(leaves))],
+        "type": type(node).__name__,
+    }
 
 
 def _decode(node: dict, arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
     if "value" in node:
         return node["value"]
     if "array" in node:
-        return jnp.asarray(arrays[node["array"]])
+        return as_jax(arrays[node["array"]])
     if "dict" in node:
         given = like if isinstance(like, dict) else {}
-        return {key: _decode(child, arrays, given.get(key), path) for key, child in node["dict"].items()}
+        return {
+            key: _decode(child, arrays, given.get(key), path)
+            for key, child in node["dict"].items()
+        }
     for kind in (list, tuple):
         if kind.__name__ in node:
             children = node[kind.__name__]
-            given = like if isinstance(like, list | tuple) and len(like) == len(children) else [None] * len(children)
-            return kind(_decode(child, arrays, g, path) for child, g in zip(children, given, strict=True))
+            given = (
+                like
+                if isinstance(like, list | tuple) and len(like) == len(children)
+                else [None] * len(children)
+            )
+            return kind(
+                _decode(child, arrays, g, path)
+                for child, g in zip(children, given, strict=True)
+            )
     if like is None:
-        raise ValueError(f"{path} has a {node['type']} in w, whose structure is not in the file; give like=w.")
-    dynamic, static = eqx.partition(like, lambda x: eqx.is_array(x) or isinstance(x, np.ndarray))
+        raise ValueError(
+            f"{path} has a {node['type']} in w, whose structure is not in the file; give like=w."
+        )
+    dynamic, static = eqx.partition(
+        like, lambda x: eqx.is_array(x) or isinstance(x, np.ndarray)
+    )
     leaves, treedef = jax.tree.flatten(dynamic)
     if len(leaves) != len(node["leaves"]):
-        raise ValueError(f"{path} has {len(node['leaves'])} arrays in its {node['type']}, but like has {len(leaves)}.")
-    return eqx.combine(treedef.unflatten([jnp.asarray(arrays[name]) for name in node["leaves"]]), static)
+        raise ValueError(
+            f"{path} has {len(node['leaves'])} arrays in its {node['type']}, but like has {len(leaves)}."
+        )
+    return eqx.combine(
+        treedef.unflatten([as_jax(arrays[name]) for name in node["leaves"]]),
+        static,
+    )

@@ -5,7 +5,8 @@ They work in float64 whatever JAX is set to, and leave its setting as it was.
 
 from ..errors import require
 
-require("sklearn", "sklearn")  # before the modules that need it, so that its absence is a sentence
+# before the modules that need it, so that its absence is a sentence
+require("sklearn", "sklearn")
 
 from .chains import StructuredClassifier as StructuredClassifier  # noqa: E402
 from .regressor import CompositeRegressor as CompositeRegressor  # noqa: E402

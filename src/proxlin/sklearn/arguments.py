@@ -16,7 +16,9 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
         given = list(hidden)
     for width in given:
         if not isinstance(width, Integral) or isinstance(width, bool) or width < 0:
-            raise ValueError(f"hidden must be 0, a width or a list of widths; it is {hidden!r}.")
+            raise ValueError(
+                f"hidden must be 0, a width or a list of widths; it is {hidden!r}."
+            )
     return tuple(int(width) for width in given if width)
 
 

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..cost import Status
 from ..data.metrics import outputs
 from ..data.sequences import ChainScores, encoded
+from ..files.programs import keep_programs
 from ..inners import augmented_scores
 from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
@@ -45,15 +46,16 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         hinge:  f_nu = nu log sum_c exp((score(c) + wrong(c, c_i)) / nu) - score(c_i),    wrong counts wrong labels
         crf:    f = log sum_c exp(score(c)) - score(c_i)
 
-    X is a list of n arrays (length_i, features) and y one of n arrays of labels, of any type; a 2-D X with a 1-D y is n
-    sequences of length one. `predict` returns what y was; `score` is the share of right labels over all positions.
-    Shorter sequences are padded (see `px.Chains`); a sample weight belongs to a sequence.
+    X is a list of n arrays (length_i, features) and y one of n arrays of labels, of any type; a 2-D
+    X with a 1-D y is n sequences of length one. `predict` returns what y was; `score` is the share
+    of right labels over all positions. Shorter sequences are padded (see `px.Chains`); a sample
+    weight belongs to a sequence.
 
-    loss: "hinge", the margin-rescaled hinge, above it by at most nu log |Y| (nu -> 0 is the hinge itself); or "crf".
-    hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a smooth activation.
-    solver: "auto" is L-BFGS on all the data, deterministic; or a solver such as `px.sgd(0.01)`, which is given the
-    hinge without its smoothing.
-    passes: of all the data, at most. tol: "auto" ends where no entry of the gradient is larger.
+    loss: "hinge", the margin-rescaled hinge, above it by at most nu log |Y| (nu -> 0 is the hinge
+    itself); or "crf". hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a
+    smooth activation. solver: "auto" is L-BFGS on all the data, deterministic; or a solver such as
+    `px.sgd(0.01)`, which is given the hinge without its smoothing. passes: of all the data, at
+    most. tol: "auto" ends where no entry of the gradient is larger.
 
     >>> x = [np.array([[1.0], [0.0]]), np.array([[0.9]]), np.array([[0.1], [0.8], [0.0]])]
     >>> y = [np.array(["b", "a"]), np.array(["b"]), np.array(["a", "b", "a"])]
@@ -64,7 +66,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int  # by validate_data
     classes_: np.ndarray
 
-    @no_type_check  # scikit-learn wants a constructor that takes anything; fit says what is wrong
+    # scikit-learn wants a constructor that takes anything; fit says what is wrong
+    @no_type_check
     def __init__(
         self,
         loss: str = "hinge",
@@ -90,6 +93,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StructuredClassifier":
         """Fit from 0 or, for a network, from a start drawn by random_state; return the estimator."""
+        keep_programs()
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=True)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
@@ -107,7 +111,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
                     )
             else:
                 seed = seed_of(self.random_state)
-                self.solution_ = minimize(problem, w, self.solver, passes=self.passes, seed=seed)
+                self.solution_ = minimize(
+                    problem, w, self.solver, passes=self.passes, seed=seed
+                )
                 self._keep(self.solution_.w, int(self.solution_.history["step"][-1]))
                 if self.solution_.status == Status.diverged:
                     warning = f"{self.solution_.message} Take a smaller step."
@@ -116,10 +122,14 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         self._calls = 0
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "StructuredClassifier":
-        """Take a stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch, at call t = 1, 2, ...
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "StructuredClassifier":
+        """Take a stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch, at
+        call t = 1, 2, ...
 
-        The first call decides the units of the features and, unless `classes` are given, the labels there are.
+        The first call decides the units of the features and, unless `classes` are given, the labels
+        there are.
         """
         first = "_w" not in vars(self)
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=first)
@@ -137,7 +147,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
                 w = self._start()
             else:
                 w = jax.tree.map(jnp.asarray, self._w)
-            problem = self._problem(x, lengths, labels, s).regularize(self._calls**0.5, w)
+            problem = self._problem(x, lengths, labels, s).regularize(
+                self._calls**0.5, w
+            )
             self._descend(problem, w)  # one step of many: it need not be exact
         return self
 
@@ -154,13 +166,16 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         return np.split(labels, np.cumsum(lengths)[:-1])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of right labels over all positions, each with the weight of its sequence."""
+        """Return the share of right labels over all positions, each with the weight of its
+        sequence.
+        """
         found = self.predict(X)
         truth = joined(X, y)
         weights = sample_weight
         if weights is not None:
             weights = np.asarray(weights, np.float64)
-            weights = weights / (weights.max() or 1.0)  # a sum of huge weights would overflow
+            # a sum of huge weights would overflow
+            weights = weights / (weights.max() or 1.0)
         if not is_table(X):
             if weights is not None:
                 weights = np.repeat(weights, [len(each) for each in found])
@@ -177,7 +192,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return "_w" in vars(self)
 
-    def _checked(self, X: Any, y: Any, weights: Any, *, reset: bool) -> tuple[Any, Any, Any, Any]:
+    def _checked(
+        self, X: Any, y: Any, weights: Any, *, reset: bool
+    ) -> tuple[Any, Any, Any, Any]:
         """Return positions (total, p), lengths (n,), labels (total,) and weights (n,) of mean 1.
 
         Sequences of weight 0 are left out.
@@ -198,22 +215,34 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         """Choose the units of the features, by mean and deviation over all positions."""
         self._units = units_of(x, x[:, :0], s)  # no targets to scale
 
-    def _problem(self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray) -> MeanOfLosses:
+    def _problem(
+        self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray
+    ) -> MeanOfLosses:
         unknown = np.setdiff1d(labels, self.classes_)
         if len(unknown):
             raise ValueError(
                 f"y has the label {unknown.tolist()[0]!r}, which is not among the classes of the first call."
             )
         predict = self._model(int(lengths.max()))
-        y = encoded(predict.oracle, padded(np.searchsorted(self.classes_, labels), lengths))
+        y = encoded(
+            predict.oracle, padded(np.searchsorted(self.classes_, labels), lengths)
+        )
         data = (padded(self._units.features(x), lengths), lengths), y
         inner, outer = self._loss(predict)
-        return MeanOfLosses(inner, outer, jax.tree.map(jnp.asarray, data), ridge=self.ridge, weights=jnp.asarray(s))
+        return MeanOfLosses(
+            inner,
+            outer,
+            jax.tree.map(jnp.asarray, data),
+            ridge=self.ridge,
+            weights=jnp.asarray(s),
+        )
 
     def _loss(self, predict: ChainScores) -> tuple[Callable, AbstractOuter]:
         oracle = predict.oracle
         if self.loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}; it is {self.loss!r}.")
+            raise ValueError(
+                f"loss must be one of {', '.join(LOSSES)}; it is {self.loss!r}."
+            )
         if self.loss == "crf":
             return PlainScores(predict), EntropyHinge(oracle).smooth(1.0)
         inner = augmented_scores(predict, oracle)
@@ -223,7 +252,12 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
     def _model(self, longest: int) -> ChainScores:
         oracle = Chains(longest, len(self.classes_))
-        return ChainScores(oracle, self.n_features_in_, widths_of(self.hidden), activation=self.activation)
+        return ChainScores(
+            oracle,
+            self.n_features_in_,
+            widths_of(self.hidden),
+            activation=self.activation,
+        )
 
     def _start(self) -> Params:
         """Return a random start of a network, and 0 for a linear model, whose problem is convex."""
@@ -232,12 +266,15 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         if len(model.letter.sizes) > 2:
             return model.init(key, jnp.float64)
         shapes = jax.eval_shape(lambda: model.init(key, jnp.float64))
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)  # by numpy: nothing to compile
+        # by numpy: nothing to compile
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
     def _descend(self, problem: AbstractProblem, w: Params) -> float:
         """Run L-BFGS from w and keep its answer; return the largest entry of the gradient there."""
         if self.solver != "auto" and isinstance(self.solver, str):
-            raise ValueError(f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.')
+            raise ValueError(
+                f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.'
+            )
         start, unravel = _raveled(w)
         calls = CALLS
         if self.passes is not None:
@@ -248,7 +285,9 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             return float(value), _raveled(gradient)[0]
 
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
-        found = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", options=options)
+        found = scipy.optimize.minimize(
+            evaluate, start, jac=True, method="L-BFGS-B", options=options
+        )
         self._keep(unravel(found.x), int(found.nit))
         return float(np.abs(found.jac).max())
 
@@ -266,20 +305,26 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             predict = self._model(longest)
             data = (padded(x, lengths), lengths)
             w, data = jax.tree.map(jnp.asarray, (self._w, data))
-            found = np.asarray(outputs(predict, predict.oracle, w, data, predict.oracle.decode))
+            found = np.asarray(
+                outputs(predict, predict.oracle, w, data, predict.oracle.decode)
+            )
         inside = np.arange(found.shape[1])[None] < lengths[:, None]
         return found[inside]
 
 
 class PlainScores(eqx.Module):
-    """phi(w, (x, y)) = (s, <s, y>), s = predict(w, x): `augmented_scores` without the cost, for the likelihood."""
+    """phi(w, (x, y)) = (s, <s, y>), s = predict(w, x): `augmented_scores` without the cost, for the
+    likelihood.
+    """
 
     predict: ChainScores
 
     def __call__(self, w: Params, sample: Any) -> Array:
         x, y = sample
         scores = self.predict(w, x)
-        return jnp.append(scores, jnp.sum(jnp.where(y > 0, scores, jnp.zeros_like(scores))))
+        return jnp.append(
+            scores, jnp.sum(jnp.where(y > 0, scores, jnp.zeros_like(scores)))
+        )
 
 
 def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
@@ -289,6 +334,8 @@ def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
 
     def unravel(x: np.ndarray) -> Params:
         parts = np.split(x, ends)
-        return tree.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+        return tree.unflatten(
+            [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        )
 
     return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), unravel

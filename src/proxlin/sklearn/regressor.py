@@ -18,6 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cost import Status
+from ..files.programs import keep_programs
 from ..inners import residual
 from ..networks import MLP
 from ..outers import AbstractOuter, AbstractProximable
@@ -37,15 +38,16 @@ SAME = 1e-6  # relative; a smaller change of the scale ends the rounds
 class CompositeRegressor(RegressorMixin, BaseEstimator):
     """A linear model or a network fitted under a nonsmooth loss of all targets at once.
 
-    loss: "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared", "median", or an outer
-    function such as `px.Quantile(0.9)`. The delta of `px.Huber(delta)` (the epsilon of scikit-learn's HuberRegressor)
-    and the nu of `px.L2().smooth(nu)` are multiples of `scale_`, the scale of each target's residuals: 1.4826 times
-    their median absolute value, found together with the fit. "huber" is `px.Huber(1.345)`.
-    hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a smooth activation.
-    solver: "auto", or a solver such as `px.sgd(0.01)`; linear models of moderate size are solved exactly.
-    passes, steps, tol: budgets of `px.minimize`. A budget that ends before tol is reached is a ConvergenceWarning,
-    unless tol is None. `n_iter_` is the number of steps, `scale_` the scale of the residuals, one for each target,
-    and `solution_` what `px.minimize` returned last.
+    loss: "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared",
+    "median", or an outer function such as `px.Quantile(0.9)`. The delta of `px.Huber(delta)` (the
+    epsilon of scikit-learn's HuberRegressor) and the nu of `px.L2().smooth(nu)` are multiples of
+    `scale_`, the scale of each target's residuals: 1.4826 times their median absolute value, found
+    together with the fit. "huber" is `px.Huber(1.345)`. hidden: 0 is linear; 64 or (64, 64) are
+    widths of hidden layers, with a smooth activation. solver: "auto", or a solver such as
+    `px.sgd(0.01)`; linear models of moderate size are solved exactly. passes, steps, tol: budgets
+    of `px.minimize`. A budget that ends before tol is reached is a ConvergenceWarning, unless tol
+    is None. `n_iter_` is the number of steps, `scale_` the scale of the residuals, one for each
+    target, and `solution_` what `px.minimize` returned last.
 
     >>> x = np.arange(8.0)[:, None]
     >>> y = 2 * x[:, 0] + 1
@@ -56,7 +58,8 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     n_features_in_: int  # by validate_data
 
-    @no_type_check  # scikit-learn wants a constructor that takes anything; fit says what is wrong
+    # scikit-learn wants a constructor that takes anything; fit says what is wrong
+    @no_type_check
     def __init__(
         self,
         loss: str | AbstractOuter = "l2",
@@ -82,6 +85,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
         """Fit from a start drawn by random_state; return the estimator."""
+        keep_programs()
         X, y, s = self._checked(X, y, sample_weight, first=True)
         self._standardize(X, y, s)
         with jax.enable_x64(True):
@@ -89,11 +93,14 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self._calls = 0
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
-        """Take a stochastic prox-linear step on the rows: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at call t = 1, 2, ...
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> "CompositeRegressor":
+        """Take a stochastic prox-linear step on the rows: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at
+        call t = 1, 2, ...
 
-        The first call decides the units of features and targets. Where the loss has a scale (see `loss`) the first call
-        begins with a fit to its rows, whose residuals decide that scale.
+        The first call decides the units of features and targets. Where the loss has a scale (see
+        `loss`) the first call begins with a fit to its rows, whose residuals decide that scale.
         """
         first = "_w" not in vars(self)
         X, y, s = self._checked(X, y, sample_weight, first=first)
@@ -108,7 +115,11 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
                 w = self._fitted(X, y, s)
             else:
                 w = self._start()
-            self._keep(solve_subproblem(self._problem(X, y, s), w, self._calls**0.5, tol=1e-10).w)
+            self._keep(
+                solve_subproblem(
+                    self._problem(X, y, s), w, self._calls**0.5, tol=1e-10
+                ).w
+            )
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -118,20 +129,26 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         found = self._units.given(self._outputs(self._w, self._units.features(given)))
         wrong = ~np.isfinite(found).all(axis=1)
         if wrong.any():
-            raise ValueError(f"The prediction for row {wrong.argmax()} of X overflows; its features are out of range.")
+            raise ValueError(
+                f"The prediction for row {wrong.argmax()} of X overflows; its features are out of range."
+            )
         if self._flat:
             return found[:, 0]
         return found
 
     @property
     def coef_(self) -> np.ndarray:
-        """Return the slopes of the linear model in the units of the data: (features,) or (targets, features)."""
+        """Return the slopes of the linear model in the units of the data: (features,) or (targets,
+        features).
+        """
         self._linear("coef_")
         units = self._units
         with np.errstate(over="ignore"):
             coef = self._w[0]["W"] * (units.y_scale[:, None] / units.x_scale)
         if not np.all(np.isfinite(coef)):
-            raise ValueError("coef_ overflows in the units of X and y; give X in larger units or y in smaller ones.")
+            raise ValueError(
+                "coef_ overflows in the units of X and y; give X in larger units or y in smaller ones."
+            )
         return self._for_one(coef)
 
     @property
@@ -160,20 +177,29 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
     def _linear(self, name: str) -> None:
         """Raise unless there is a fitted linear model."""
         if "_w" not in vars(self) or len(self._w) > 1:
-            raise AttributeError(f"{name} is there for a fitted linear model alone (hidden=0).")
+            raise AttributeError(
+                f"{name} is there for a fitted linear model alone (hidden=0)."
+            )
 
-    def _checked(self, X: Any, y: Any, weights: Any, *, first: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _checked(
+        self, X: Any, y: Any, weights: Any, *, first: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, y with a column for each target, and weights of mean 1."""
-        X, y = validate_data(self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True)
+        X, y = validate_data(
+            self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True
+        )
         y = np.asarray(y, np.float64)
         s = weights_of(weights, X)
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
         if not first and y.shape[1] != len(self._units.y_scale):
-            raise ValueError(f"y has {y.shape[1]} targets; the first call had {len(self._units.y_scale)}.")
-        # A row without weight stays in its place, as a copy of one that has some: so every draw of a bagging ensemble
-        # has the shape of all rows and shares one compiled program, and no number of that row is ever looked at.
+            raise ValueError(
+                f"y has {y.shape[1]} targets; the first call had {len(self._units.y_scale)}."
+            )
+        # A row without weight stays in its place, as a copy of one that has some: so every draw of
+        # a bagging ensemble has the shape of all rows and shares one compiled program, and no
+        # number of that row is ever looked at.
         rows = np.where(s > 0, np.arange(len(s)), np.argmax(s > 0))
         return X[rows], y[rows], s / s.mean()
 
@@ -183,33 +209,48 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self._sigma = NEARLY_SUPPORT
 
     def _fitted(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> Params:
-        """Return the minimiser. For a loss with a scale it is that at the scale of its own residuals.
+        """Return the minimiser. For a loss with a scale it is that at the scale of its own
+        residuals.
 
-        That is a fixed point of fits and of the scales they leave, as in R's `rlm`. Numbers alone change from one round
-        to the next, so all rounds share one compiled program.
+        That is a fixed point of fits and of the scales they leave, as in R's `rlm`. Numbers alone
+        change from one round to the next, so all rounds share one compiled program.
         """
         given = self._units
         w = self._start()
         seed = seed_of(self.random_state)
         matters = has_scale(self._loss(), y.shape[1])
         self.n_iter_ = 0
-        taken = None  # the scale of the loss in this round, once a first fit has told one
+        # the scale of the loss in this round, once a first fit has told one
+        taken = None
         for _ in range(ROUNDS):
             problem = self._problem(X, y, s)
-            solution = minimize(problem, w, self.solver, passes=self.passes, steps=self.steps, tol=self.tol, seed=seed)
+            solution = minimize(
+                problem,
+                w,
+                self.solver,
+                passes=self.passes,
+                steps=self.steps,
+                tol=self.tol,
+                seed=seed,
+            )
             w = solution.w
             self.n_iter_ += int(solution.history["step"][-1])
             scale = self._residual_scale(w, X, y, s, given)
             if not matters:
                 break
-            # A run that spent its budget is no minimiser, so that its scale would never come to rest.
+            # A run that spent its budget is no minimiser, so that its scale would never come to
+            # rest.
             ended = solution.status not in (Status.converged, Status.stalled)
-            if taken is not None and (ended or np.all(np.abs(scale - taken) <= SAME * scale)):
+            if taken is not None and (
+                ended or np.all(np.abs(scale - taken) <= SAME * scale)
+            ):
                 break
             taken = scale
             w = self._in_units(given.of_residuals(scale), w)
         else:
-            _warn(f"The scale of the residuals still moved after {ROUNDS} fits; the loss may have two answers.")
+            _warn(
+                f"The scale of the residuals still moved after {ROUNDS} fits; the loss may have two answers."
+            )
         self.scale_ = self._for_one(scale)
         self._warn_of(solution)
         self.solution_ = solution
@@ -223,11 +264,19 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         last = w[-1]
         return [*w[:-1], {"W": last["W"] * ratio[:, None], "b": last["b"] * ratio}]
 
-    def _residual_scale(self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units) -> np.ndarray:
-        """Return the scale of each target's residuals at w in the units of y, at least LEAST of the target's own."""
+    def _residual_scale(
+        self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units
+    ) -> np.ndarray:
+        """Return the scale of each target's residuals at w in the units of y, at least LEAST of the
+        target's own.
+        """
         units = self._units
-        away = units.targets(y) - self._outputs(jax.tree.map(np.asarray, w), units.features(X))
-        return np.maximum(residual_scale(away, s) * units.y_scale, LEAST * given.y_scale)
+        away = units.targets(y) - self._outputs(
+            jax.tree.map(np.asarray, w), units.features(X)
+        )
+        return np.maximum(
+            residual_scale(away, s) * units.y_scale, LEAST * given.y_scale
+        )
 
     def _warn_of(self, solution: Solution) -> None:
         """Say that a run did not end where it should have."""
@@ -245,20 +294,33 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             with np.errstate(over="ignore", invalid="ignore"):
                 return x @ w[0]["W"].T + w[0]["b"]
         with jax.enable_x64(True):
-            return np.asarray(jax.vmap(lambda row: self._network()(w, row))(jnp.asarray(x)))
+            return np.asarray(
+                jax.vmap(lambda row: self._network()(w, row))(jnp.asarray(x))
+            )
 
     def _loss(self) -> AbstractProximable:
         loss = self.loss
         if isinstance(loss, str) and loss in LOSSES:
             loss = LOSSES[loss]()
         if not isinstance(loss, AbstractProximable):
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, or such as px.Quantile(0.9); it is {loss!r}.")
+            raise ValueError(
+                f"loss must be one of {', '.join(LOSSES)}, or such as px.Quantile(0.9); it is {loss!r}."
+            )
         return loss
 
     def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
         loss = at_scale(self._loss(), y.shape[1], self._sigma)
-        data = (jnp.asarray(self._units.features(X)), jnp.asarray(self._units.targets(y)))
-        return MeanOfLosses(residual(self._network()), loss, data, ridge=self.ridge, weights=jnp.asarray(s))
+        data = (
+            jnp.asarray(self._units.features(X)),
+            jnp.asarray(self._units.targets(y)),
+        )
+        return MeanOfLosses(
+            residual(self._network()),
+            loss,
+            data,
+            ridge=self.ridge,
+            weights=jnp.asarray(s),
+        )
 
     def _network(self) -> MLP:
         sizes = (self.n_features_in_, *widths_of(self.hidden), len(self._units.y_scale))
@@ -266,7 +328,9 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def _start(self) -> Params:
         """Return a random start of a network, and 0 for a linear model, whose problem is convex."""
-        w = self._network().init(jax.random.key(seed_of(self.random_state)), jnp.float64)
+        w = self._network().init(
+            jax.random.key(seed_of(self.random_state)), jnp.float64
+        )
         if len(w) == 1:
             return jax.tree.map(jnp.zeros_like, w)
         return w

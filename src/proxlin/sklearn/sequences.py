@@ -1,4 +1,6 @@
-"""Sequences of unequal lengths: a list of arrays as one table of positions, and as one padded array."""
+"""Sequences of unequal lengths: a list of arrays as one table of positions, and as one padded
+array.
+"""
 
 from typing import Any
 
@@ -10,7 +12,9 @@ def is_table(X: Any) -> bool:
     """Return whether X is one table of rows, and not a list of such (or an array of them)."""
     if isinstance(X, np.ndarray) and X.dtype != object:
         return X.ndim != 3
-    return not (isinstance(X, list | tuple | np.ndarray) and len(X) and np.ndim(X[0]) == 2)
+    return not (
+        isinstance(X, list | tuple | np.ndarray) and len(X) and np.ndim(X[0]) == 2
+    )
 
 
 def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
@@ -19,10 +23,14 @@ def flattened(X: Any) -> tuple[Any, np.ndarray | None]:
         return X, None
     for i, each in enumerate(X):
         if np.ndim(each) != 2 or np.shape(each)[1] != np.shape(X[0])[1]:
-            raise ValueError(f"Sequence {i} of X has the shape {np.shape(each)}; sequence 0 has {np.shape(X[0])}.")
+            raise ValueError(
+                f"Sequence {i} of X has the shape {np.shape(each)}; sequence 0 has {np.shape(X[0])}."
+            )
     lengths = np.array([len(each) for each in X])
     if lengths.min() == 0:
-        raise ValueError(f"Sequence {lengths.argmin()} of X is empty; it needs a position.")
+        raise ValueError(
+            f"Sequence {lengths.argmin()} of X is empty; it needs a position."
+        )
     return np.concatenate([np.asarray(each) for each in X]), lengths
 
 

@@ -4,7 +4,13 @@ from .base import AbstractInnerSolver, AbstractSolver, Info, State, check_solver
 from .casimir import CasimirSVRG, casimir_svrg
 from .gauss_newton import StochasticGaussNewton, stochastic_gauss_newton
 from .lbfgs import lbfgs
-from .model_based import ModelBased, sgd, stochastic_prox_linear, subgradient_descent, truncated
+from .model_based import (
+    ModelBased,
+    sgd,
+    stochastic_prox_linear,
+    subgradient_descent,
+    truncated,
+)
 from .models import AbstractModel, Linear, ProxLinear, ProxLinearIncremental, Truncated
 from .pli import Monotone, pli
 from .prox_linear import prox_linear

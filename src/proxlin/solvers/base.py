@@ -1,4 +1,6 @@
-"""A solver: init -> State, draw -> randomness, step -> (State, Info). It stores settings, never data or a problem."""
+"""A solver: init -> State, draw -> randomness, step -> (State, Info). It stores settings, never
+data or a problem.
+"""
 
 import abc
 from typing import Any, ClassVar
@@ -10,14 +12,17 @@ import optax
 from jaxtyping import Array
 
 from ..checks import described
-from ..cost import Calls, Prices
+from ..cost import Calls, Cost, Prices
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem
+from ..shown import shown
 from ..types import Key, Params
 
 
 class State(eqx.Module):
-    """What the next step needs: the iterate, the count of steps, and what a model remembers of the last step."""
+    """What the next step needs: the iterate, the count of steps, and what a model remembers of the
+    last step.
+    """
 
     w: Params
     t: Array
@@ -41,20 +46,27 @@ class Info(eqx.Module):
 class AbstractSolver(eqx.Module):
     """min F(w) over w, step by step.
 
-    Laws: a state keeps its structure and dtypes; a step is a function of (problem, state, drawn) alone, so it scans,
-    vmaps over settings and seeds, and two settings share one compilation; the cost reported is the calls made.
+    Laws: a state keeps its structure and dtypes; a step is a function of (problem, state, drawn)
+    alone, so it scans, vmaps over settings and seeds, and two settings share one compilation; the
+    cost reported is the calls made.
     """
 
     outers: ClassVar[type[AbstractOuter]] = AbstractOuter  # the kind of f that it needs
-    problems: ClassVar[type[AbstractProblem]] = AbstractProblem  # the kind of problem that it needs
+    # the kind of problem that it needs
+    problems: ClassVar[type[AbstractProblem]] = AbstractProblem
     instead: ClassVar[str] = "sgd"  # what to take where the problem is of another kind
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @abc.abstractmethod
     def init(self, problem: AbstractProblem, w: Params) -> Any:
         """Return the state at w."""
 
     @abc.abstractmethod
-    def step(self, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:
+    def step(
+        self, problem: AbstractProblem, state: Any, drawn: Any
+    ) -> tuple[Any, Info]:
         """Take one step, with its share of what was drawn."""
 
     @abc.abstractmethod
@@ -65,12 +77,30 @@ class AbstractSolver(eqx.Module):
         """Return the randomness of count steps, with a leading axis."""
         return jax.random.split(key, count)
 
-    def epoch(self, problem: AbstractProblem) -> int:
+    def epoch(self, problem: AbstractProblem) -> Any:
         """Return the number of steps between two records of the history."""
         return 1
 
     def full_batch(self) -> bool:
-        """Whether a step sees all the data once: its natural budget is in steps, that of the others in passes."""
+        """Whether a step sees all the data once: its natural budget is in steps, that of the others
+        in passes.
+        """
+        return False
+
+    def allows_padding(self) -> bool:
+        """Whether it asks for `problem.samples()` where it means n: then rows may be added that do
+        not count, and problems of nearly the same size share a compiled program.
+        """
+        return False
+
+    def is_random(self) -> bool:
+        """Whether a step depends on what was drawn for it."""
+        return True
+
+    def is_exact(self) -> bool:
+        """Whether a step solves a subproblem exactly: such a program is large, and takes seconds to
+        compile well.
+        """
         return False
 
     def iterate(self, state: Any) -> Params:
@@ -93,11 +123,17 @@ class AbstractSolver(eqx.Module):
         if isinstance(given, needed):
             return
         kind = needed.__name__.removeprefix("Abstract")
-        raise TypeError(f"{self.name()} needs {what} {kind}; it got {type(given).__name__}. Take {self.instead}.")
+        raise TypeError(
+            f"{self.name()} needs {what} {kind}; it got {type(given).__name__}. Take {self.instead}."
+        )
 
 
 class AbstractInnerSolver(AbstractSolver):
-    """A solver that can also minimise the subproblems of PLI, one after the other; one step of it is an epoch."""
+    """A solver that can also minimise the subproblems of PLI, one after the other; one step of it
+    is an epoch.
+
+    `prices` is asked with the linearised problem; its `init` is the price of a restart.
+    """
 
     def frozen(self, t: Array) -> "AbstractInnerSolver":
         """Return the solver for outer step t, with its schedules fixed there."""
@@ -107,7 +143,21 @@ class AbstractInnerSolver(AbstractSolver):
         """Return what the first subproblem starts from, beside w."""
         return None
 
-    def restart(self, problem: AbstractProblem, w: Params, memory: Any) -> Any:
+    def see(self, problem: AbstractProblem, w: Params) -> Any:
+        """Return what a subproblem linearised at w needs of the problem there, or None."""
+        return None
+
+    def value(self, problem: AbstractProblem, w: Params, seen: Any) -> Array:
+        """Return F(w), with the help of what was seen at w."""
+        return problem.value(w)
+
+    def sight(self, problem: AbstractProblem, w: Params) -> tuple[Cost, Cost]:
+        """Return the prices of `see` and of `value`."""
+        return Cost(), problem.prices(w).value
+
+    def restart(
+        self, problem: AbstractProblem, w: Params, memory: Any, seen: Any
+    ) -> Any:
         """Return the state at w, on a subproblem near the one that `memory` comes from."""
         return self.init(problem, w)
 
@@ -115,13 +165,18 @@ class AbstractInnerSolver(AbstractSolver):
         """Return what the next subproblem starts from."""
         return None
 
+    def calls(self, epochs: Array) -> Calls:
+        """Return the calls of so many epochs on one subproblem."""
+        return Calls(epoch=epochs)
+
     def gap(self, problem: AbstractProblem, state: Any) -> Array | None:
         """Return the certified gap of the iterate, where there is one."""
         return None
 
 
 def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
-    """Return slope / sqrt(kappa |F|): how far from stationary w is, whatever the units of F and of w.
+    """Return slope / sqrt(kappa |F|): how far from stationary w is, whatever the units of F and of
+    w.
 
     `slope` is kappa |w+ - w| or the norm of a gradient, kappa a curvature. A quadratic of that curvature would decrease
     F by half the square of this number, relative to F.
@@ -137,6 +192,8 @@ def check_solver(solver: Any, name: str = "solver") -> None:
     found = described(solver)
     if isinstance(solver, optax.GradientTransformation):
         found = "an optimiser of optax, which takes gradients in a loop of your own: give it problem.subgradient(w)"
-    elif callable(solver) and str(getattr(solver, "__module__", "")).startswith("proxlin."):
+    elif callable(solver) and str(getattr(solver, "__module__", "")).startswith(
+        "proxlin."
+    ):
         found = f"the function {solver.__name__}: call it with its settings, and give what it returns"
     raise TypeError(f"{name} must be a solver such as px.sgd(0.1); it is {found}.")

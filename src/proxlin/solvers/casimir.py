@@ -1,6 +1,9 @@
-"""Casimir-SVRG: an SVRG epoch on F_nu + kappa/2 |w - z|^2, then extrapolate z (facts of arXiv 1902.03228, Alg. 4)."""
+"""Casimir-SVRG: an SVRG epoch on F_nu + kappa/2 |w - z|^2, then extrapolate z (facts of arXiv
+1902.03228, Alg. 4).
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -10,12 +13,12 @@ import optax
 from jaxtyping import Array
 
 from ..checks import flag, one_of
-from ..cost import Cost, Prices
-from ..problem import AbstractProblem, MeanOfLosses
+from ..cost import Calls, Cost, Prices
+from ..problem import AbstractProblem, MeanOfLosses, value_of_stack
 from ..schedules import Constant, as_schedule
 from ..types import Key, Params, dtype_of
 from .base import AbstractInnerSolver, Info
-from .svrg import epoch_price, svrg_epoch
+from .svrg import Snapshot, epoch_price, snapshot_at, steps_price, svrg_epoch
 
 SAMPLES = 16  # samples that the estimate of max_i |J_i|^2 looks at
 ROUNDS = 6  # power iterations for each of them
@@ -24,7 +27,9 @@ WARM_STARTS = ("center", "extrapolation", "previous")
 
 
 def largest_jacobian(problem: AbstractProblem, w: Params) -> Array:
-    """Estimate max_i s_i |J_i(w)|^2 over evenly spaced samples, by power iterations from below, times 1.5."""
+    """Estimate max_i s_i |J_i(w)|^2 over evenly spaced samples, by power iterations from below,
+    times 1.5.
+    """
     n = len(problem)
     losses = problem.plain()
 
@@ -53,7 +58,10 @@ def norm_price(problem: AbstractProblem, w: Params) -> Cost:
 
 
 class CasimirState(eqx.Module):
-    """w_k, the centers z_k and z_{k-1}, alpha_k, the estimate of max |J_i|^2, and k."""
+    """w_k, the centers z_k and z_{k-1}, alpha_k, the estimate of max |J_i|^2, and k.
+
+    Of a subproblem also the snapshot at its anchor, where the first epoch starts.
+    """
 
     w: Params
     z: Params
@@ -61,15 +69,18 @@ class CasimirState(eqx.Module):
     alpha: Array
     norm: Array
     t: Array
+    seen: Snapshot | None = None
 
 
 class CasimirSVRG(AbstractInnerSolver):
-    """w_k ~ argmin F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k - w_{k-1}).
+    """w_k ~ argmin F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k -
+    w_{k-1}).
 
-    alpha_k solves alpha_k^2 (kappa_{k+1} + lam) = (1 - alpha_k) alpha_{k-1}^2 (kappa_k + lam) + alpha_k lam, lam the
-    weight of the problem's quadratic; beta_k = a (1 - a) r / (a^2 r + alpha_k r'), a = alpha_{k-1}, r = kappa_k + lam.
-    Without a step: 1 / (L + lam + kappa), L = max |J_i|^2 / nu; with one, L is 1 / step. Without a kappa:
-    L / (n + 1) - lam, or L / (n + 1) where that is not positive.
+    alpha_k solves alpha_k^2 (kappa_{k+1} + lam) = (1 - alpha_k) alpha_{k-1}^2 (kappa_k + lam) +
+    alpha_k lam, lam the weight of the problem's quadratic; beta_k = a (1 - a) r / (a^2 r + alpha_k
+    r'), a = alpha_{k-1}, r = kappa_k + lam. Without a step: 1 / (L + lam + kappa), L = max |J_i|^2
+    / nu; with one, L is 1 / step. Without a kappa: L / (n + 1) - lam, or L / (n + 1) where that is
+    not positive.
     """
 
     problems = MeanOfLosses
@@ -83,14 +94,20 @@ class CasimirSVRG(AbstractInnerSolver):
 
     def init(self, problem: AbstractProblem, w: Params) -> CasimirState:
         dtype = dtype_of(w)
-        norm = largest_jacobian(problem, w) if self.schedule is None else jnp.ones((), dtype)
+        norm = (
+            largest_jacobian(problem, w)
+            if self.schedule is None
+            else jnp.ones((), dtype)
+        )
         zero = jnp.zeros((), jnp.int32)
         lam = _ridge(problem, dtype)
         golden = jnp.asarray((5**0.5 - 1) / 2, dtype)
         start = jnp.sqrt(lam / (lam + self._kappa(problem, w, norm, zero)))
         return CasimirState(w, w, w, jnp.where(lam > 0, start, golden), norm, zero)
 
-    def step(self, problem: AbstractProblem, state: CasimirState, drawn: Key) -> tuple[CasimirState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: CasimirState, drawn: Key
+    ) -> tuple[CasimirState, Info]:
         n = len(problem)
         dtype = dtype_of(state.w)
         nu = jnp.asarray(self.nu(state.t)).astype(dtype)
@@ -103,7 +120,17 @@ class CasimirSVRG(AbstractInnerSolver):
             bound = bound + (lam + kappa)
         step = 1 / bound
         indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
-        w = svrg_epoch(sub, self._start(state, kappa, lam), step, indices, self.average)
+        start = self._start(state, kappa, lam)
+        snapshot = None
+        if state.seen is not None:
+            # Epoch 0 starts at the anchor. `cond` keeps one epoch in the program where a loop that
+            # begins with it apart would have two.
+            snapshot = jax.lax.cond(
+                state.t == 0,
+                lambda: state.seen,
+                lambda: snapshot_at(sub, start),
+            )
+        w = svrg_epoch(sub, start, step, indices, self.average, snapshot)
 
         a = state.alpha
         r = kappa + lam
@@ -112,11 +139,41 @@ class CasimirSVRG(AbstractInnerSolver):
         alpha = (-b + jnp.sqrt(b * b + 4 * r * r1 * a * a)) / (2 * r1)
         beta = a * (1 - a) * r / (a * a * r + alpha * r1)
         z = optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w))
-        return CasimirState(w, z, state.z, alpha, state.norm, state.t + 1), Info()
+        new = CasimirState(w, z, state.z, alpha, state.norm, state.t + 1, state.seen)
+        return new, Info()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         init = norm_price(problem, w) if self.schedule is None else Cost()
-        return Prices(step=epoch_price(problem, w), init=init)
+        return Prices(
+            step=epoch_price(problem, w),
+            init=init,
+            subgradient=problem.plain().prices(w).subgradient,
+            epoch=steps_price(problem, w),
+        )
+
+    # As the inner solver of PLI.
+
+    def see(self, problem: AbstractProblem, w: Params) -> Snapshot:
+        """Return the snapshot of the smoothed losses."""
+        nu = jnp.asarray(self.nu(jnp.zeros((), jnp.int32))).astype(dtype_of(w))
+        return snapshot_at(problem.smooth(nu), w)
+
+    def value(self, problem: AbstractProblem, w: Params, seen: Snapshot) -> Array:
+        return value_of_stack(problem, seen.u, w)
+
+    def sight(self, problem: AbstractProblem, w: Params) -> tuple[Cost, Cost]:
+        price = problem.prices(w)
+        return price.subgradient, Cost(oracle=price.value.oracle)
+
+    def restart(
+        self, problem: AbstractProblem, w: Params, memory: None, seen: Snapshot
+    ) -> CasimirState:
+        return replace(self.init(problem, w), seen=seen)
+
+    def calls(self, epochs: Array) -> Calls:
+        """Return n steps for each epoch, and a snapshot for each but the first, which was seen."""
+        snapshots = jnp.maximum(epochs - 1, jnp.zeros_like(epochs))
+        return Calls(epoch=epochs, subgradient=snapshots)
 
     def frozen(self, t: Array) -> "CasimirSVRG":
         return CasimirSVRG(
@@ -133,13 +190,21 @@ class CasimirSVRG(AbstractInnerSolver):
     def name(self) -> str:
         return "casimir_svrg"
 
-    def _bound(self, smooth: AbstractProblem, w: Params, norm: Array, t: Array) -> Array:
-        """Return L: the smoothness max |J_i|^2 / nu of the losses, or 1 / step where a step was given."""
+    def _bound(
+        self, smooth: AbstractProblem, w: Params, norm: Array, t: Array
+    ) -> Array:
+        """Return L: the smoothness max |J_i|^2 / nu of the losses, or 1 / step where a step was
+        given.
+        """
         if self.schedule is not None:
             return 1 / jnp.asarray(self.schedule(t)).astype(dtype_of(w))
-        return norm * jnp.asarray(smooth.outer.smoothness(smooth.outputs(w))).astype(dtype_of(w))
+        return norm * jnp.asarray(smooth.outer.smoothness(smooth.outputs(w))).astype(
+            dtype_of(w)
+        )
 
-    def _kappa(self, problem: AbstractProblem, w: Params, norm: Array, t: Array) -> Array:
+    def _kappa(
+        self, problem: AbstractProblem, w: Params, norm: Array, t: Array
+    ) -> Array:
         dtype = dtype_of(w)
         if self.kappa is not None:
             return jnp.asarray(self.kappa(t)).astype(dtype)
@@ -154,15 +219,23 @@ class CasimirSVRG(AbstractInnerSolver):
             return state.z
         if self.warm_start == "previous":
             return state.w
-        return optax.tree.add_scale(state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old))
+        return optax.tree.add_scale(
+            state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old)
+        )
 
 
 def casimir_svrg(
-    nu: Any, kappa: Any = None, step: Any = None, warm_start: str = "center", average: bool = True
+    nu: Any,
+    kappa: Any = None,
+    step: Any = None,
+    warm_start: str = "center",
+    average: bool = True,
 ) -> CasimirSVRG:
-    """w_k ~ argmin_w F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k - w_{k-1}).
+    """w_k ~ argmin_w F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k -
+    w_{k-1}).
 
-    Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of epochs.
+    Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of
+    epochs.
     """
     return CasimirSVRG(
         as_schedule(nu, "nu"),
@@ -174,4 +247,8 @@ def casimir_svrg(
 
 
 def _ridge(problem: AbstractProblem, dtype: Any) -> Array:
-    return jnp.zeros((), dtype) if problem.quadratic is None else problem.quadratic.weight.astype(dtype)
+    return (
+        jnp.zeros((), dtype)
+        if problem.quadratic is None
+        else problem.quadratic.weight.astype(dtype)
+    )

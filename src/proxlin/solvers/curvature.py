@@ -1,12 +1,13 @@
-"""Prox-linear steps with the curvature of phi: Newton's method along the manifold on which f is smooth.
+"""Prox-linear steps with the curvature of phi: Newton's method along the manifold on which f is
+smooth.
 
     min_d  sum_i c_i f(u_i + J_i d) + quadratic(w + d) + 1/2 d' (|Z'HZ| + tau) d,     H = sum_i c_i <v_i, D^2 phi_i(w)>
 
-The dual variables v of the last subproblem say which part of each u_i sits at a kink of f: the part along the face of V
-that holds v_i. Z spans the directions that keep these parts. Across them f is sharp, and prox-linear converges
-quadratically by itself. Along them it has kappa in place of H, so it converges linearly, and slowly where H is small.
-After the step, chord steps back onto the manifold take out its curvature (the second-order correction of Fletcher's
-Sl1QP).
+The dual variables v of the last subproblem say which part of each u_i sits at a kink of f: the part
+along the face of V that holds v_i. Z spans the directions that keep these parts. Across them f is
+sharp, and prox-linear converges quadratically by itself. Along them it has kappa in place of H, so
+it converges linearly, and slowly where H is small. After the step, chord steps back onto the
+manifold take out its curvature (the second-order correction of Fletcher's Sl1QP).
 """
 
 from typing import Any
@@ -20,20 +21,37 @@ from jaxtyping import Array, Float
 from .. import subproblem
 from ..cost import Calls
 from ..outers.sets import AbstractSet
-from ..problem import AbstractProblem, Expansion, MeanOfLosses, Quadratic, value_of_stack
+from ..problem import (
+    AbstractProblem,
+    Expansion,
+    MeanOfLosses,
+    Quadratic,
+    value_of_stack,
+)
 from ..types import Params, dtype_of
 from .damping import Accepted, Damping, Trial
 
-LARGEST = 500  # parameters: two eigendecompositions of this order took 0.1 s, a subproblem of 1,000 rows 0.15 to 0.4 s
-CHORDS = 6  # steps back onto the manifold: one is the second-order correction, more let a step follow a curved valley
-FEW = 4  # plain steps that the curvature may cost: with more directions along the manifold than that, it did not pay
-SLOW = 0.5  # a step that decreases F by more than this share of the step before it: linear convergence, not quadratic
+# parameters: two eigendecompositions of this order took 0.1 s, a subproblem of 1,000 rows 0.15 to
+# 0.4 s
+LARGEST = 500
+# steps back onto the manifold: one is the second-order correction, more let a step follow a curved
+# valley
+CHORDS = 6
+# plain steps that the curvature may cost: with more directions along the manifold than that, it did
+# not pay
+FEW = 4
+# a step that decreases F by more than this share of the step before it: linear convergence, not
+# quadratic
+SLOW = 0.5
 ENOUGH = 0.9  # the share of the predicted decrease at which chord steps end
-GAIN = 0.1  # the share of the predicted decrease that a late chord step must still bring
+# the share of the predicted decrease that a late chord step must still bring
+GAIN = 0.1
 
 
 class Memory(eqx.Module):
-    """The last dual variables, the decrease of F, the slow steps in a row with the same kinks, and tau."""
+    """The last dual variables, the decrease of F, the slow steps in a row with the same kinks, and
+    tau.
+    """
 
     v: Float[Array, "m k"]
     decrease: Array
@@ -42,7 +60,8 @@ class Memory(eqx.Module):
 
 
 class Frame(eqx.Module):
-    """Orthonormal coordinates d = basis e, in which |Z'HZ| is diagonal, first those along the manifold.
+    """Orthonormal coordinates d = basis e, in which |Z'HZ| is diagonal, first those along the
+    manifold.
 
     `back` is the pseudo-inverse of A'A in them, A the part of J at kinks; `gradient` is |Z'g|, g = J'v + quadratic';
     `pulls` counts the calls that it took.
@@ -56,7 +75,9 @@ class Frame(eqx.Module):
 
 
 class Kinks(eqx.Module):
-    """The set V, dual variables v, and the entries of v_i that are free in the face of V that holds v_i."""
+    """The set V, dual variables v, and the entries of v_i that are free in the face of V that holds
+    v_i.
+    """
 
     V: AbstractSet
     v: Float[Array, "m k"]
@@ -65,6 +86,13 @@ class Kinks(eqx.Module):
     def along(self, x: Float[Array, "m k d"]) -> Float[Array, "m k d"]:
         """Return the part of each x_i along the face."""
         return self.V.along_face(self.v, self.free, x)
+
+    def held(self) -> Array:
+        """Return the entries of v that the gradient of f at u does not tell, (m, k)."""
+        if self.V.separable:
+            return self.free
+        held = jnp.any(self.free, axis=1, keepdims=True)
+        return jnp.broadcast_to(held, self.free.shape)
 
     def dimension(self) -> Array:
         """Return the sum of the dimensions of the faces."""
@@ -79,7 +107,9 @@ def kinks(problem: AbstractProblem, v: Float[Array, "m k"]) -> Kinks:
 
 
 def remember(problem: AbstractProblem, w: Params) -> Memory | None:
-    """Return an empty memory, or None where every step is a plain one: by shapes, or because f has no kinks."""
+    """Return an empty memory, or None where every step is a plain one: by shapes, or because f has
+    no kinks.
+    """
     d = sum(x.size for x in jax.tree.leaves(w))
     _, rho = subproblem.dual_set(problem.outer)
     has_kinks = isinstance(rho, float) and rho == 0
@@ -91,24 +121,29 @@ def remember(problem: AbstractProblem, w: Params) -> Memory | None:
     return Memory(v, far, jnp.zeros((), jnp.int32), far)
 
 
-# --------------------------------------------------------------------------------------------------------- frames
+# ------------------------------------------------------------------------------------------- frames
 
 
 def flat_frame(d: int, dtype: Any) -> Frame:
     """Return the frame of a plain step, which has no curvature."""
     square = jnp.zeros((d, d), dtype)
     none = jnp.zeros((), dtype)
-    return Frame(jnp.eye(d, dtype=dtype), square[0], square, none, jnp.zeros((), jnp.int32))
+    return Frame(
+        jnp.eye(d, dtype=dtype), square[0], square, none, jnp.zeros((), jnp.int32)
+    )
 
 
 def curved_frame(problem: AbstractProblem, at: Expansion, found: Kinks) -> Frame:
-    """Return the frame at w = at.w, with H z = (J(w + h z)'v - J(w)'v) / h for each z of Z: one pull each."""
+    """Return the frame at w = at.w, with H z = (J(w + h z)'v - J(w)'v) / h for each z of Z: one
+    pull each.
+    """
     d = at.jacobian.shape[-1]
     dtype = at.jacobian.dtype
     eps = jnp.finfo(dtype).eps
     rows = found.along(at.jacobian).reshape(-1, d)
     squares, vectors = jnp.linalg.eigh(rows.T @ rows)
-    along = squares <= squares[-1] * (100 * d * eps)  # all of them, if no u_i is at a kink
+    # all of them, if no u_i is at a kink
+    along = squares <= squares[-1] * (100 * d * eps)
     count = jnp.sum(along, dtype=jnp.int32)
 
     weighted = at.c[:, None] * found.v
@@ -132,7 +167,9 @@ def curved_frame(problem: AbstractProblem, at: Expansion, found: Kinks) -> Frame
     inverse = jnp.where(along, 0, 1 / jnp.where(along, 1, squares))
     back = (turn.T * inverse[None, :]) @ turn
     slope = jnp.where(along, (here + _quadratic(problem, at.w)[1]) @ vectors, 0)
-    return Frame(vectors @ turn, curvature, back, jnp.sqrt(jnp.sum(slope * slope)), count)
+    return Frame(
+        vectors @ turn, curvature, back, jnp.sqrt(jnp.sum(slope * slope)), count
+    )
 
 
 def _quadratic(problem: AbstractProblem, w: Params) -> tuple[Array, Array, Array]:
@@ -142,14 +179,20 @@ def _quadratic(problem: AbstractProblem, w: Params) -> tuple[Array, Array, Array
         none = jnp.zeros((), flat.dtype)
         return none, jnp.zeros_like(flat), none
     gradient, _ = ravel_pytree(problem.quadratic.gradient(w))
-    return problem.quadratic.value(w), gradient, problem.quadratic.weight.astype(gradient.dtype)
+    return (
+        problem.quadratic.value(w),
+        gradient,
+        problem.quadratic.weight.astype(gradient.dtype),
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- steps
+# -------------------------------------------------------------------------------------------- steps
 
 
 class Plan(eqx.Module):
-    """Where a step starts: F(w) = start, the expansion in the coordinates of the frame, and whether that is curved."""
+    """Where a step starts: F(w) = start, the expansion in the coordinates of the frame, and whether
+    that is curved.
+    """
 
     start: Array
     at: Expansion
@@ -160,7 +203,9 @@ class Plan(eqx.Module):
 
 
 def plan(problem: AbstractProblem, w: Params, start: Array, memory: Memory) -> Plan:
-    """Take a curved frame once the slow steps in a row, of which FEW count, have cost as much as its pulls will."""
+    """Take a curved frame once the slow steps in a row, of which FEW count, have cost as much as
+    its pulls will.
+    """
     at = subproblem.expand(problem, w)
     assert isinstance(at, Expansion)
     d = at.jacobian.shape[-1]
@@ -175,12 +220,16 @@ def plan(problem: AbstractProblem, w: Params, start: Array, memory: Memory) -> P
         frame = curved_frame(problem, at, found)
         return frame, at.jacobian @ frame.basis
 
-    frame, jacobian = jax.lax.cond(curved, curve, lambda: (flat_frame(d, dtype), at.jacobian))
+    frame, jacobian = jax.lax.cond(
+        curved, curve, lambda: (flat_frame(d, dtype), at.jacobian)
+    )
     return Plan(start, Expansion(w, at.c, at.u, jacobian), frame, curved, found, memory)
 
 
 class Chord(eqx.Module):
-    """The next point to look at, the best one with its F, the last gain, and the number of evaluations of F."""
+    """The next point to look at, the best one with its F, the last gain, and the number of
+    evaluations of F.
+    """
 
     x: Array
     best: Array
@@ -189,8 +238,12 @@ class Chord(eqx.Module):
     count: Array
 
 
-def attempt(problem: AbstractProblem, plan: Plan, damping: Damping, tol: Array) -> Trial:
-    """Solve the subproblem in the frame, and where it is curved, take chord steps back onto the manifold."""
+def attempt(
+    problem: AbstractProblem, plan: Plan, damping: Damping, tol: Array
+) -> Trial:
+    """Solve the subproblem in the frame, and where it is curved, take chord steps back onto the
+    manifold.
+    """
     frame = plan.frame
     curved = damping.curved
     weights = jnp.where(curved, frame.curvature + damping.tau, damping.kappa)
@@ -202,7 +255,9 @@ def attempt(problem: AbstractProblem, plan: Plan, damping: Damping, tol: Array) 
     def going(s: Chord) -> Array:
         short = plan.start - s.least < ENOUGH * predicted
         worth = (s.count < 3) | (s.gain >= GAIN * predicted)
-        return (s.count == 0) | (curved & short & worth & (s.count <= CHORDS) & some_free)
+        return (s.count == 0) | (
+            curved & short & worth & (s.count <= CHORDS) & some_free
+        )
 
     def chord(s: Chord) -> Chord:
         w = unravel(s.x)
@@ -217,16 +272,25 @@ def attempt(problem: AbstractProblem, plan: Plan, damping: Damping, tol: Array) 
         return Chord(x, best, least, s.least - value, s.count + 1)
 
     x = answer.w
-    first = Chord(x, x, jnp.full_like(plan.start, jnp.inf), jnp.zeros_like(plan.start), jnp.zeros((), jnp.int32))
+    first = Chord(
+        x,
+        x,
+        jnp.full_like(plan.start, jnp.inf),
+        jnp.zeros_like(plan.start),
+        jnp.zeros((), jnp.int32),
+    )
     end = jax.lax.while_loop(going, chord, first)
     answer = eqx.tree_at(lambda a: a.w, answer, unravel(end.best))
-    return Trial(answer, end.least, jnp.linalg.norm(weights * e), Calls(value=end.count))
+    return Trial(
+        answer, end.least, jnp.linalg.norm(weights * e), Calls(value=end.count)
+    )
 
 
 def _solve_in_frame(
     problem: AbstractProblem, plan: Plan, weights: Array, tol: Array
 ) -> tuple[subproblem.Answer, Array]:
-    """Return argmin_e sum_i c_i f(u_i + J_i e) + quadratic(w + basis e) + 1/2 sum_j weights_j e_j^2.
+    """Return argmin_e sum_i c_i f(u_i + J_i e) + quadratic(w + basis e) + 1/2 sum_j weights_j
+    e_j^2.
 
     The w of the answer is the flat vector w + basis e; e is returned beside it.
     """
@@ -237,7 +301,9 @@ def _solve_in_frame(
     total = weights + ridge
     # With the squares completed, the quadratic has its centre at -slope / total from the anchor.
     anchor = flat @ basis
-    quadratic = Quadratic(total, anchor - slope / total, offset - jnp.sum(slope * slope / total) / 2)
+    quadratic = Quadratic(
+        total, anchor - slope / total, offset - jnp.sum(slope * slope / total) / 2
+    )
     at = Expansion(anchor, plan.at.c, plan.at.u, plan.at.jacobian)
     answer = subproblem.solve(at, quadratic, problem.outer, tol)
     e = answer.w - anchor
@@ -247,7 +313,8 @@ def _solve_in_frame(
 def recall(problem: AbstractProblem, plan: Plan, found: Accepted) -> Memory:
     """Return what the next step should know. Curved steps go on as long as they pay.
 
-    They do if they decrease F by more, for what they cost, than a plain step promises: |gradient|^2 / (2 kappa).
+    They do if they decrease F by more, for what they cost, than a plain step promises: |gradient|^2
+    / (2 kappa).
     """
     memory = plan.memory
     damping = found.damping
@@ -263,11 +330,17 @@ def recall(problem: AbstractProblem, plan: Plan, found: Accepted) -> Memory:
     steady = same & (decrease > SLOW * memory.decrease)
     after_curved = jnp.where(pays, memory.slow, 0)
     after_plain = jnp.where(steady, memory.slow + 1, 0)
-    return Memory(v, decrease, jnp.where(plan.curved, after_curved, after_plain), damping.tau)
+    return Memory(
+        v, decrease, jnp.where(plan.curved, after_curved, after_plain), damping.tau
+    )
 
 
 def _passes(problem: AbstractProblem, w: Params) -> tuple[float, float, float]:
     """Return the effective passes of a plain step, a pull and a value."""
     price = problem.prices(w)
     n = len(problem)
-    return (price.expand + price.value).passes(n), price.pull.passes(n), price.value.passes(n)
+    return (
+        (price.expand + price.value).passes(n),
+        price.pull.passes(n),
+        price.value.passes(n),
+    )

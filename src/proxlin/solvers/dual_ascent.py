@@ -20,7 +20,8 @@ from ..subproblem import dual_set
 from ..types import Key, Params, dtype_of
 from .base import AbstractInnerSolver, Info
 
-ROUNDS = 20  # of accelerated projected gradient on one k x k block, cheap beside its JVP and VJP
+# of accelerated projected gradient on one k x k block, cheap beside its JVP and VJP
+ROUNDS = 20
 
 
 class DualState(eqx.Module):
@@ -32,37 +33,47 @@ class DualState(eqx.Module):
 
 
 class DualAscent(AbstractInnerSolver):
-    """Epochs of n exact block steps, in random order with replacement, on a linearised problem with a quadratic."""
+    """Epochs of n exact block steps, in random order with replacement, on a linearised problem with
+    a quadratic.
+    """
 
     problems = MeanOfLosses
     outers = AbstractProximable
 
     def init(self, problem: AbstractProblem, w: Params) -> DualState:
-        return self.restart(problem, w, self.remember(problem, w))
+        return self.restart(problem, w, self.remember(problem, w), None)
 
     def remember(self, problem: AbstractProblem, w: Params) -> Array:
         """Return v_i = the point of V nearest to 0."""
         V, _ = dual_set(problem.outer)
         return V.project(jnp.zeros((len(problem), problem.outputs(w)), dtype_of(w)))
 
-    def restart(self, problem: AbstractProblem, w: Params, memory: Array) -> DualState:
+    def restart(
+        self, problem: AbstractProblem, w: Params, memory: Array, seen: None
+    ) -> DualState:
         grams = self._grams(problem)
         center = _quadratic(problem).center
         weight, c = _scales(problem, center)
         pulled = problem.plain().pull(center, c[:, None] * memory)
-        return DualState(optax.tree.add_scale(center, -1 / weight, pulled), memory, grams)
+        return DualState(
+            optax.tree.add_scale(center, -1 / weight, pulled), memory, grams
+        )
 
     def keep(self, state: DualState) -> Array:
         return state.v
 
-    def step(self, problem: AbstractProblem, state: DualState, drawn: Key) -> tuple[DualState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: DualState, drawn: Key
+    ) -> tuple[DualState, Info]:
         n = len(problem)
         weight, c = _scales(problem, state.w)
         losses = problem.plain()
         V, rho = dual_set(problem.outer)
         rho = jnp.asarray(rho).astype(state.v.dtype)
 
-        def body(carry: tuple[Params, Array], i: Array) -> tuple[tuple[Params, Array], None]:
+        def body(
+            carry: tuple[Params, Array], i: Array
+        ) -> tuple[tuple[Params, Array], None]:
             x, v = carry
             one = losses[i]
             u, pull = jax.vjp(lambda p: one.stack(p)[0], x)
@@ -72,11 +83,14 @@ class DualAscent(AbstractInnerSolver):
 
         indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
         x, v = jax.lax.scan(body, (state.w, problem.whole(state.v)), indices)[0]
-        # Whole on both sides of the loop: else XLA splits v in it over devices, and gathers it at each step.
+        # Whole on both sides of the loop: else XLA splits v in it over devices, and gathers it at
+        # each step.
         return DualState(x, problem.whole(v), state.grams), Info()
 
     def gap(self, problem: AbstractProblem, state: DualState) -> Array:
-        """Return F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f* is finite on V."""
+        """Return F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f*
+        is finite on V.
+        """
         v = state.v
         u = problem.plain().stack(state.w)
         _, rho = dual_set(problem.outer)
@@ -89,9 +103,10 @@ class DualAscent(AbstractInnerSolver):
         original, _ = problem.expanded_at()
         price = problem.prices(w)
         init = original.prices(w).expand + price.pull + price.value
-        if problem.in_one_chunk(w):  # The first pull and the gap share phi at the anchor.
+        # The first pull and the gap share phi at the anchor.
+        if problem.in_one_chunk(w):
             init = init + Cost(phi=-len(problem))
-        return Prices(step=price.subgradient, init=init)
+        return Prices(step=price.subgradient, init=init, epoch=price.subgradient)
 
     def check(self, problem: AbstractProblem) -> None:
         if not isinstance(problem.outer, AbstractProximable):
@@ -113,18 +128,24 @@ class DualAscent(AbstractInnerSolver):
 
 def _quadratic(problem: AbstractProblem) -> Quadratic:
     if problem.quadratic is None or problem.quadratic.center is None:
-        raise ValueError("A subproblem needs a proximal term; call regularize(kappa, w) with kappa > 0 first.")
+        raise ValueError(
+            "A subproblem needs a proximal term; call regularize(kappa, w) with kappa > 0 first."
+        )
     return problem.quadratic
 
 
 def _scales(problem: AbstractProblem, x: Params) -> tuple[Array, Array]:
     """Return the weight of the quadratic and the coefficients c."""
     dtype = dtype_of(x)
-    return _quadratic(problem).weight.astype(dtype), problem.whole(problem.coefficients().astype(dtype))
+    return _quadratic(problem).weight.astype(dtype), problem.whole(
+        problem.coefficients().astype(dtype)
+    )
 
 
 def _block(V: AbstractSet, gram: Array, u: Array, v: Array, rho: Array) -> Array:
-    """Return argmin_{x in V} 1/2 (x - v)' G (x - v) - <x - v, u> + rho/2 |x|^2 by accelerated projected gradient."""
+    """Return argmin_{x in V} 1/2 (x - v)' G (x - v) - <x - v, u> + rho/2 |x|^2 by accelerated
+    projected gradient.
+    """
     # Both are at least the largest eigenvalue; for two rows the trace is the tighter one.
     size = jnp.trace(gram) if gram.shape[0] <= 2 else jnp.sqrt(jnp.sum(gram * gram))
     bound = jnp.maximum(size + rho, jnp.finfo(u.dtype).tiny ** 0.5)

@@ -5,8 +5,9 @@
     svrg        u(w0) + J(w0)(w - w0) + u_B(w) - u_B(w0) - J_B(w0)(w - w0),  J(w0) + J_S(w) - J_S(w0), with a new
                 snapshot w0 every `period` steps
 
-sarah is the method of Tran-Dinh et al. 2020 (SGN2), svrg that of Zhang and Xiao (arXiv 2004.04357): its correction of
-first order leaves an error of |w - w0|^2 in place of |w - w0|, which a nonsmooth f needs.
+sarah is the method of Tran-Dinh et al. 2020 (SGN2), svrg that of Zhang and Xiao (arXiv 2004.04357):
+its correction of first order leaves an error of |w - w0|^2 in place of |w - w0|, which a nonsmooth
+f needs.
 """
 
 import abc
@@ -41,7 +42,9 @@ class Batches(eqx.Module):
         both = self.jacobian.expand(anchor)
         if self.value is None:
             return both.at(w)
-        return Expansion(w, both.c, self.value.linearize(anchor).stack(w), both.jacobian)
+        return Expansion(
+            w, both.c, self.value.linearize(anchor).stack(w), both.jacobian
+        )
 
     def epoch(self, n: int) -> int:
         """Return the number of steps in which as many samples are drawn as there are."""
@@ -55,7 +58,9 @@ class Batches(eqx.Module):
         both = self.jacobian.prices(w).expand
         if self.value is None:
             return both, both
-        return both + self.value.prices(w).value, both + self.value.linearize(w).prices(w).value
+        return both + self.value.prices(w).value, both + self.value.linearize(w).prices(
+            w
+        ).value
 
 
 class AbstractEstimator(eqx.Module):
@@ -67,9 +72,16 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Any
+        self,
+        problem: AbstractProblem,
+        batches: Batches,
+        w: Params,
+        t: Array,
+        memory: Any,
     ) -> tuple[Expansion, Any, Calls | None]:
-        """Return the estimate at step t, the memory for the next one, and the calls beyond the price of a step."""
+        """Return the estimate at step t, the memory for the next one, and the calls beyond the
+        price of a step.
+        """
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, batches: Batches, w: Params) -> Prices:
@@ -83,7 +95,12 @@ class MiniBatch(AbstractEstimator):
         return None
 
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: None
+        self,
+        problem: AbstractProblem,
+        batches: Batches,
+        w: Params,
+        t: Array,
+        memory: None,
     ) -> tuple[Expansion, None, None]:
         return batches.expand(w), None, None
 
@@ -100,7 +117,12 @@ class Sarah(AbstractEstimator):
         return _nothing(problem, w)
 
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Expansion
+        self,
+        problem: AbstractProblem,
+        batches: Batches,
+        w: Params,
+        t: Array,
+        memory: Expansion,
     ) -> tuple[Expansion, Expansion, Calls]:
         due = _due(self.period, problem, batches, t)
 
@@ -123,7 +145,12 @@ class Svrg(AbstractEstimator):
         return _nothing(problem, w)
 
     def estimate(
-        self, problem: AbstractProblem, batches: Batches, w: Params, t: Array, memory: Expansion
+        self,
+        problem: AbstractProblem,
+        batches: Batches,
+        w: Params,
+        t: Array,
+        memory: Expansion,
     ) -> tuple[Expansion, Expansion, Calls]:
         due = _due(self.period, problem, batches, t)
 
@@ -133,7 +160,9 @@ class Svrg(AbstractEstimator):
 
         def moved() -> tuple[Expansion, Expansion]:
             ahead = memory.at(w)
-            return ahead.moved(batches.expand(w), batches.extrapolate(memory.w, w)), memory
+            return ahead.moved(
+                batches.expand(w), batches.extrapolate(memory.w, w)
+            ), memory
 
         at, memory = jax.lax.cond(due, taken, moved)
         return at, memory, Calls(expand=due)
@@ -142,7 +171,9 @@ class Svrg(AbstractEstimator):
         return _with_snapshots(sum(batches.prices(w), Cost()), problem, w)
 
 
-def _due(period: Array | None, problem: AbstractProblem, batches: Batches, t: Array) -> Array:
+def _due(
+    period: Array | None, problem: AbstractProblem, batches: Batches, t: Array
+) -> Array:
     """Whether step t begins with a snapshot."""
     if period is None:
         return t % batches.epoch(len(problem)) == 0

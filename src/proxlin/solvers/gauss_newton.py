@@ -1,4 +1,5 @@
-"""Stochastic Gauss-Newton for f of a mean: w+ = argmin_x f(u + J (x - w)) + kappa/2 |x - w|^2, u and J estimates.
+"""Stochastic Gauss-Newton for f of a mean: w+ = argmin_x f(u + J (x - w)) + kappa/2 |x - w|^2, u
+and J estimates.
 
 The dual of a step has k variables, one for each output:
 
@@ -26,20 +27,26 @@ from .estimators import AbstractEstimator, Batches, MiniBatch, Sarah, Svrg
 from .sampling import integers
 
 ESTIMATORS = ("minibatch", "sarah", "svrg")
-APG_TOL = 1e-6  # of the relative change of v, as in the code of Tran-Dinh et al. 2020 ...
+# of the relative change of v, as in the code of Tran-Dinh et al. 2020 ...
+APG_TOL = 1e-6
 APG_STEPS = 100  # ... and so is this number of iterations
 
 Subsolver = Callable[[Expansion, Quadratic, AbstractOuter], tuple[Params, Array | None]]
 
 
-def solve_exactly(at: Expansion, quadratic: Quadratic, f: AbstractOuter) -> tuple[Params, Array]:
+def solve_exactly(
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+) -> tuple[Params, Array]:
     """Return argmin_x f(u + J (x - w)) + quadratic(x) to machine precision, and its certified gap."""
     answer = subproblem.solve(at, quadratic, f, jnp.zeros((), dtype_of(at.w)))
     return answer.w, answer.gap
 
 
-def solve_by_gradients(at: Expansion, quadratic: Quadratic, f: AbstractOuter) -> tuple[Params, None]:
-    """Return the same by accelerated proximal gradient on the dual (ADPG of Tran-Dinh et al. 2020), without a gap.
+def solve_by_gradients(
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+) -> tuple[Params, None]:
+    """Return the same by accelerated proximal gradient on the dual (ADPG of Tran-Dinh et al. 2020),
+    without a gap.
 
     v+ = prox_{f*/L}(y - (J J'y / M - u) / L),  L = |J J'|_F / M,  y = v+ + (tau - 1) / tau+ (v+ - v)
     """
@@ -86,8 +93,8 @@ class GaussNewtonState(eqx.Module):
 class StochasticGaussNewton(AbstractSolver):
     """w+ = argmin_x f(u_t + J_t (x - w)) + quadratic(x) + kappa_t/2 |x - w|^2; every step is taken.
 
-    Two fresh batches a step, with replacement, for the value and for the Jacobian; without a size of its own the
-    Jacobian shares the batch of the value. An epoch is n samples drawn.
+    Two fresh batches a step, with replacement, for the value and for the Jacobian; without a size
+    of its own the Jacobian shares the batch of the value. An epoch is n samples drawn.
     """
 
     outers = AbstractProximable
@@ -101,24 +108,32 @@ class StochasticGaussNewton(AbstractSolver):
     jacobian_batch_size: int | None = eqx.field(static=True)
 
     def init(self, problem: AbstractProblem, w: Params) -> GaussNewtonState:
-        return GaussNewtonState(w, self.estimator.init(problem, w), jnp.zeros((), jnp.int32))
+        return GaussNewtonState(
+            w, self.estimator.init(problem, w), jnp.zeros((), jnp.int32)
+        )
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Array:
         return integers(key, (count, self._drawn()), len(problem))
 
-    def step(self, problem: AbstractProblem, state: GaussNewtonState, drawn: Array) -> tuple[GaussNewtonState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: GaussNewtonState, drawn: Array
+    ) -> tuple[GaussNewtonState, Info]:
         w = state.w
         kappa = jnp.asarray(self.kappa(state.t)).astype(dtype_of(w))
         batches = self._batches(problem, drawn)
-        at, memory, calls = self.estimator.estimate(problem, batches, w, state.t, state.memory)
-        w, gap = self.subsolver(at, subproblem.proximal(problem, kappa, w), problem.outer)
+        at, memory, calls = self.estimator.estimate(
+            problem, batches, w, state.t, state.memory
+        )
+        w, gap = self.subsolver(
+            at, subproblem.proximal(problem, kappa, w), problem.outer
+        )
         return GaussNewtonState(w, memory, state.t + 1), Info(calls, gap=gap)
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         batches = self._batches(problem, jnp.zeros((self._drawn(),), jnp.int32))
         return self.estimator.prices(problem, batches, w)
 
-    def epoch(self, problem: AbstractProblem) -> int:
+    def epoch(self, problem: AbstractProblem) -> Any:
         return max(1, len(problem) // self._drawn())
 
     def check(self, problem: AbstractProblem) -> None:
@@ -140,7 +155,9 @@ class StochasticGaussNewton(AbstractSolver):
     def _batches(self, problem: AbstractProblem, drawn: Array) -> Batches:
         if self.jacobian_batch_size is None:
             return Batches(None, problem[drawn])
-        return Batches(problem[drawn[: self.batch_size]], problem[drawn[self.batch_size :]])
+        return Batches(
+            problem[drawn[: self.batch_size]], problem[drawn[self.batch_size :]]
+        )
 
 
 def _check_exact(f: AbstractOuter) -> None:
@@ -173,13 +190,23 @@ def stochastic_gauss_newton(
     one_of(estimator, "estimator", ESTIMATORS)
     one_of(subsolver, "subsolver", SUBSOLVERS)
     if estimator == "minibatch" and period is not None:
-        raise ValueError('period is for estimator="sarah" or "svrg"; fresh mini-batches have no snapshots.')
+        raise ValueError(
+            'period is for estimator="sarah" or "svrg"; fresh mini-batches have no snapshots.'
+        )
     if period is not None:
         period = jnp.asarray(whole(period, "period"), jnp.int32)
-    made = {"minibatch": MiniBatch, "sarah": lambda: Sarah(period), "svrg": lambda: Svrg(period)}[estimator]()
+    made = {
+        "minibatch": MiniBatch,
+        "sarah": lambda: Sarah(period),
+        "svrg": lambda: Svrg(period),
+    }[estimator]()
     batch_size = whole(batch_size, "batch_size")
     if jacobian_batch_size is not None:
         jacobian_batch_size = whole(jacobian_batch_size, "jacobian_batch_size")
     return StochasticGaussNewton(
-        as_schedule(kappa, "kappa"), made, SUBSOLVERS[subsolver], batch_size, jacobian_batch_size
+        as_schedule(kappa, "kappa"),
+        made,
+        SUBSOLVERS[subsolver],
+        batch_size,
+        jacobian_batch_size,
     )

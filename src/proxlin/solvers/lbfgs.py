@@ -1,4 +1,6 @@
-"""Limited-memory BFGS on the smoothed problem: F_nu(w) = sum_i c_i f_nu(u_i(w)) + quadratic(w), full batch."""
+"""Limited-memory BFGS on the smoothed problem: F_nu(w) = sum_i c_i f_nu(u_i(w)) + quadratic(w),
+full batch.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +15,12 @@ from ..checks import number, whole
 from ..cost import Calls, Prices
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
-from ..types import Params
+from ..types import Number, Params
 from .base import AbstractSolver, Info, stationarity
 
 RECORD = 10  # steps between two records: a step is little more than a gradient
-FALL = 1e-4  # the share of the slope by which F must fall in a line search (Nocedal and Wright, section 3.1)
+# the share of the slope by which F must fall in a line search (Nocedal and Wright, section 3.1)
+FALL = 1e-4
 SLOPE = 0.9  # the share of the slope that may be left at its end
 TRIES = 30  # halvings or doublings of the step before a search is given up
 
@@ -31,7 +34,8 @@ class Point(eqx.Module):
 
 
 class QuasiNewtonState(eqx.Module):
-    """The iterate, F there, and the last m pairs s = w+ - w, y = g+ - g with 1 / s.y, or 0 where there is none.
+    """The iterate, F there, and the last m pairs s = w+ - w, y = g+ - g with 1 / s.y, or 0 where
+    there is none.
 
     All of the flat w: a few long operations, where the leaves would take many short ones.
     """
@@ -46,21 +50,27 @@ class QuasiNewtonState(eqx.Module):
 
 
 class LBFGS(AbstractSolver):
-    """w+ = w - s B g, g the gradient of F_nu, B from the last `memory` steps, s by a line search (weak Wolfe)."""
+    """w+ = w - s B g, g the gradient of F_nu, B from the last `memory` steps, s by a line search
+    (weak Wolfe).
+    """
 
     outers = AbstractProximable
     instead = "prox_linear"
 
-    nu: Array | None
+    nu: Number | None
     memory: int = eqx.field(static=True)
 
     def init(self, problem: AbstractProblem, w: Params) -> QuasiNewtonState:
         flat, unravel = ravel_pytree(w)
         none = jnp.zeros((self.memory, flat.size), flat.dtype)
         zero = jnp.zeros((), jnp.int32)
-        return QuasiNewtonState(w, self._points(problem, unravel)(flat), none, none, none[:, 0], zero, zero)
+        return QuasiNewtonState(
+            w, self._points(problem, unravel)(flat), none, none, none[:, 0], zero, zero
+        )
 
-    def step(self, problem: AbstractProblem, state: QuasiNewtonState, drawn: Any) -> tuple[QuasiNewtonState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: QuasiNewtonState, drawn: Any
+    ) -> tuple[QuasiNewtonState, Info]:
         _, unravel = ravel_pytree(state.w)
         at = state.at
         newton = _direction(state)
@@ -70,19 +80,27 @@ class LBFGS(AbstractSolver):
         fresh = ~downhill | (state.stored == 0)
         length = jnp.linalg.norm(at.gradient)
         first = jnp.where(fresh, jnp.minimum(1, 1 / length), 1).astype(at.w.dtype)
-        point, moved, tries = _search(self._points(problem, unravel), at, direction, first)
+        point, moved, tries = _search(
+            self._points(problem, unravel), at, direction, first
+        )
         remembered = _remember(state, point, moved)
         after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
         curvature = 1 / _inverse_curvature(after)
         measure = stationarity(jnp.linalg.norm(point.gradient), curvature, point.value)
-        return after, Info(Calls(subgradient=tries - 1), measure, ~moved & (state.stored == 0))
+        return after, Info(
+            Calls(subgradient=tries - 1), measure, ~moved & (state.stored == 0)
+        )
 
-    def _points(self, problem: AbstractProblem, unravel: Callable[[Array], Params]) -> Callable[[Array], Point]:
+    def _points(
+        self, problem: AbstractProblem, unravel: Callable[[Array], Params]
+    ) -> Callable[[Array], Point]:
         smooth = problem if self.nu is None else problem.smooth(self.nu)
 
         def point(w: Array) -> Point:
             value, gradient = smooth.value_and_subgradient(unravel(w))
-            return Point(w, value.astype(w.dtype), ravel_pytree(gradient)[0].astype(w.dtype))
+            return Point(
+                w, value.astype(w.dtype), ravel_pytree(gradient)[0].astype(w.dtype)
+            )
 
         return point
 
@@ -90,21 +108,33 @@ class LBFGS(AbstractSolver):
         price = problem.prices(w).subgradient
         return Prices(step=price, subgradient=price, init=price)
 
-    def epoch(self, problem: AbstractProblem) -> int:
+    def epoch(self, problem: AbstractProblem) -> Any:
         return RECORD
+
+    def is_random(self) -> bool:
+        return False
+
+    def allows_padding(self) -> bool:
+        return True
 
     def full_batch(self) -> bool:
         return True
 
     def remedy(self) -> str:
-        return "Start from another w." if self.nu is None else f"Try nu = {float(jnp.max(self.nu)) * 10:.2g}."
+        return (
+            "Start from another w."
+            if self.nu is None
+            else f"Try nu = {float(jnp.max(self.nu)) * 10:.2g}."
+        )
 
     def name(self) -> str:
         return "lbfgs"
 
 
 def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
-    """Return -B g by the two loops over the pairs, from the newest and from the oldest; -g where there is none."""
+    """Return -B g by the two loops over the pairs, from the newest and from the oldest; -g where
+    there is none.
+    """
     m = state.scales.size
     count = jnp.minimum(state.stored, m)
 
@@ -114,7 +144,9 @@ def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
         share = state.scales[j] * (state.moves[j] @ q)
         return q - share * state.turns[j], shares.at[j].set(share)
 
-    q, shares = jax.lax.fori_loop(0, count, back, (state.at.gradient, jnp.zeros_like(state.scales)))
+    q, shares = jax.lax.fori_loop(
+        0, count, back, (state.at.gradient, jnp.zeros_like(state.scales))
+    )
 
     def forth(i: Array, r: Array) -> Array:
         j = (state.stored - count + i) % m
@@ -133,7 +165,9 @@ def _inverse_curvature(state: QuasiNewtonState) -> Float[Array, ""]:
 
 
 class _Bracket(eqx.Module):
-    """A search between two steps: the one below falls enough and is still steep, the one above does not fall enough."""
+    """A search between two steps: the one below falls enough and is still steep, the one above does
+    not fall enough.
+    """
 
     step: Float[Array, ""]
     below: Float[Array, ""]
@@ -146,10 +180,11 @@ class _Bracket(eqx.Module):
 def _search(
     points: Callable[[Array], Point], at: Point, direction: Array, first: Array
 ) -> tuple[Point, Bool[Array, ""], Int[Array, ""]]:
-    """Return a point at + s d where F falls enough and the slope is gone, by bisection; whether it moved; the tries.
+    """Return a point at + s d where F falls enough and the slope is gone, by bisection; whether it
+    moved; the tries.
 
-    Bisection needs no smoothness (Lewis and Overton 2013). Near the minimum, where F is flat to round-off, the slopes
-    decide alone (Hager and Zhang 2005, "approximate Wolfe").
+    Bisection needs no smoothness (Lewis and Overton 2013). Near the minimum, where F is flat to
+    round-off, the slopes decide alone (Hager and Zhang 2005, "approximate Wolfe").
     """
     slope = at.gradient @ direction
     flat = jnp.finfo(at.w.dtype).eps * jnp.abs(at.value)
@@ -170,19 +205,33 @@ def _search(
         return _Bracket(after, below, above, point, found, bracket.tries + 1)
 
     zero = jnp.zeros((), at.w.dtype)
-    start = _Bracket(first, zero, zero + jnp.inf, at, jnp.asarray(False), jnp.zeros((), jnp.int32))
+    start = _Bracket(
+        first, zero, zero + jnp.inf, at, jnp.asarray(False), jnp.zeros((), jnp.int32)
+    )
     end = jax.lax.while_loop(go_on, attempt, start)
-    moved = (end.found | (end.point.value < at.value)) & jnp.all(jnp.isfinite(end.point.gradient))
-    return jax.tree.map(lambda a, b: jnp.where(moved, a, b), end.point, at), moved, end.tries
+    moved = (end.found | (end.point.value < at.value)) & jnp.all(
+        jnp.isfinite(end.point.gradient)
+    )
+    return (
+        jax.tree.map(lambda a, b: jnp.where(moved, a, b), end.point, at),
+        moved,
+        end.tries,
+    )
 
 
-def _remember(state: QuasiNewtonState, point: Point, moved: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the pairs with that of this step in the place of the oldest; none after a search that found nothing."""
+def _remember(
+    state: QuasiNewtonState, point: Point, moved: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return the pairs with that of this step in the place of the oldest; none after a search that
+    found nothing.
+    """
     move = point.w - state.at.w
     turn = point.gradient - state.at.gradient
     product = move @ turn
     # A pair without curvature, up to rounding, would make B indefinite.
-    keep = product > jnp.finfo(move.dtype).eps * jnp.linalg.norm(move) * jnp.linalg.norm(turn)
+    keep = product > jnp.finfo(move.dtype).eps * jnp.linalg.norm(
+        move
+    ) * jnp.linalg.norm(turn)
     j = state.stored % state.scales.size
 
     def put(pairs: Array, row: Array) -> Array:
@@ -190,15 +239,22 @@ def _remember(state: QuasiNewtonState, point: Point, moved: Array) -> tuple[Arra
 
     scales = put(state.scales, 1 / jnp.where(keep, product, 1))
     stored = jnp.where(moved, state.stored + keep.astype(jnp.int32), 0)
-    return put(state.moves, move), put(state.turns, turn), jnp.where(moved, scales, 0), stored
+    return (
+        put(state.moves, move),
+        put(state.turns, turn),
+        jnp.where(moved, scales, 0),
+        stored,
+    )
 
 
 def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
-    """Return L-BFGS on F_nu, the problem with f smoothed: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1 for L2).
+    """Return L-BFGS on F_nu, the problem with f smoothed: F_nu <= F <= F_nu + nu l^2 / 2, l of f (1
+    for L2).
 
-    For full-batch fits with nk far above the number of parameters: a step costs little more than a gradient. It ends
-    near the minimum of F_nu, from where `prox_linear` goes on to that of F. None for nu is F itself, for an f that is
-    smooth already. `tol` is compared with |grad F_nu| / sqrt(c |F_nu|), c the curvature of the last step.
+    For full-batch fits with nk far above the number of parameters: a step costs little more than a
+    gradient. It ends near the minimum of F_nu, from where `prox_linear` goes on to that of F. None
+    for nu is F itself, for an f that is smooth already. `tol` is compared with |grad F_nu| / sqrt(c
+    |F_nu|), c the curvature of the last step.
     """
     level = None if nu is None else number(nu, "nu", low=0.0, open=True)
     return LBFGS(level, whole(memory, "memory"))

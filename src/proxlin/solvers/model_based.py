@@ -1,4 +1,6 @@
-"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak, prox-linear and PLI are one solver."""
+"""w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t: SGD, Polyak, prox-linear and PLI are one
+solver.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,13 +8,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..checks import flag, whole
 from ..cost import Prices
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
-from ..types import Key, Params, dtype_of
+from ..types import Key, Params, dtype_of, is_concrete
 from .base import AbstractSolver, Info, State
 from .models import AbstractModel, Linear, ProxLinear, Truncated
 
@@ -20,7 +23,8 @@ from .models import AbstractModel, Linear, ProxLinear, Truncated
 class ModelBased(AbstractSolver):
     """A model, a schedule of steps and a batch size; batch_size None is the full batch.
 
-    An epoch is n // batch_size steps. With `replace=False` every epoch is a new permutation of the samples.
+    An epoch is n // batch_size steps. With `replace=False` every epoch is a new permutation of the
+    samples.
     """
 
     model: AbstractModel
@@ -35,30 +39,46 @@ class ModelBased(AbstractSolver):
         """Return the indices of count batches, or a key for each step on the full batch."""
         if self.batch_size is None:
             return jax.random.split(key, count)
-        n = len(problem)
+        n = problem.samples()
         b = self.batch_size
         if self.replace:
             drawn = jax.random.randint(key, (count, b), 0, n, jnp.int32)
         else:
             each = self.epoch(problem)
             keys = jax.random.split(key, -(-count // each))
-            orders = jax.vmap(lambda k: jax.random.permutation(k, n)[: each * b].astype(jnp.int32))(keys)
+            orders = jax.vmap(
+                lambda k: jax.random.permutation(k, n)[: each * b].astype(jnp.int32)
+            )(keys)
             drawn = orders.reshape(-1, b)[:count]
         return drawn[:, 0] if b == 1 else drawn
 
-    def step(self, problem: AbstractProblem, state: State, drawn: Array) -> tuple[State, Info]:
+    def step(
+        self, problem: AbstractProblem, state: State, drawn: Array
+    ) -> tuple[State, Info]:
         batch = problem if self.batch_size is None else problem[drawn]
-        w, memory, info = self.model.minimize(batch, state.w, self.size(state), drawn, state.memory)
+        w, memory, info = self.model.minimize(
+            batch, state.w, self.size(state), drawn, state.memory
+        )
         return State(w, state.t + 1, memory), info
 
     def size(self, state: State) -> Array:
         """Return the size of the next step."""
         return jnp.asarray(self.schedule(state.t)).astype(dtype_of(state.w))
 
-    def epoch(self, problem: AbstractProblem) -> int:
+    def epoch(self, problem: AbstractProblem) -> Any:
         if self.batch_size is None:
             return 1
-        return max(1, len(problem) // self.batch_size)
+        return problem.batches(self.batch_size)
+
+    def is_exact(self) -> bool:
+        return self.model.exact
+
+    def is_random(self) -> bool:
+        return not self.full_batch()
+
+    def allows_padding(self) -> bool:
+        # A permutation of n samples is not the beginning of one of more samples.
+        return self.model.one_pass and (self.batch_size is None or self.replace)
 
     def full_batch(self) -> bool:
         return self.batch_size is None and self.model.one_pass
@@ -71,13 +91,28 @@ class ModelBased(AbstractSolver):
     def check(self, problem: AbstractProblem) -> None:
         AbstractSolver.check(self, problem)
         self.model.check(problem)
+        self._check_curvature(problem)
         if self.batch_size is None:
             return
         if isinstance(self.model, ProxLinear) and not isinstance(problem, MeanOfLosses):
-            raise TypeError(f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton.")
+            raise TypeError(
+                f"{self.name()} needs a problem of the class MeanOfLosses; take stochastic_gauss_newton."
+            )
         if not self.replace and self.batch_size > len(problem):
             raise ValueError(
                 f"A batch of {self.batch_size} without replacement needs as many samples; there are {len(problem)}."
+            )
+
+    def _check_curvature(self, problem: AbstractProblem) -> None:
+        """Raise a sentence where neither a proximal term nor a ridge bounds the steps."""
+        first = self.schedule(jnp.zeros((), jnp.int32))
+        if not is_concrete(first) or not np.any(np.isinf(first)):
+            return
+        ridge = None if problem.quadratic is None else problem.quadratic.weight
+        if ridge is None or (is_concrete(ridge) and not np.all(np.asarray(ridge) > 0)):
+            raise ValueError(
+                f"{self.name()} with kappa = 0 needs a problem with ridge > 0; give a kappa above 0, or the problem a "
+                f"ridge."
             )
 
     def remedy(self) -> str:
@@ -89,12 +124,15 @@ class ModelBased(AbstractSolver):
 
 
 def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
-    """Return the stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the paper.
+    """Return the stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the
+    paper.
 
     `step` is a number or a schedule. For `LossOfMean` the mini-batch estimate is biased, as the paper says.
     """
     schedule = as_schedule(step, "step")
-    return ModelBased(Linear(), schedule, whole(batch_size, "batch_size"), flag(replace, "replace"))
+    return ModelBased(
+        Linear(), schedule, whole(batch_size, "batch_size"), flag(replace, "replace")
+    )
 
 
 def subgradient_descent(step: Any) -> ModelBased:
@@ -103,13 +141,20 @@ def subgradient_descent(step: Any) -> ModelBased:
 
 
 def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
-    """Return w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of F_i (Polyak)."""
-    return ModelBased(Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size"))
+    """Return w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of
+    F_i (Polyak).
+    """
+    return ModelBased(
+        Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size")
+    )
 
 
 def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
-    """Return w+ = argmin_x (1/b) sum_{i in batch} f(phi_i(w) + J_i (x - w)) + |x - w|^2 / (2 step), exactly.
+    """Return w+ = argmin_x (1/b) sum_{i in batch} f(phi_i(w) + J_i (x - w)) + |x - w|^2 / (2 step),
+    exactly.
 
     It is solved through its dual, of size batch_size * k; 1/step is kappa.
     """
-    return ModelBased(ProxLinear(), as_schedule(step, "step"), whole(batch_size, "batch_size"))
+    return ModelBased(
+        ProxLinear(), as_schedule(step, "step"), whole(batch_size, "batch_size")
+    )

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,9 +13,10 @@ from jaxtyping import Array
 
 from .. import subproblem
 from ..checks import number
-from ..cost import Calls, Prices
+from ..cost import Calls, Cost, Prices
 from ..problem import AbstractProblem, Expansion, LinearMap, MeanOfLosses
-from ..types import Key, Params
+from ..shown import shown
+from ..types import Key, Number, Params
 from .base import AbstractInnerSolver, Info, stationarity
 
 
@@ -22,12 +24,23 @@ class AbstractModel(eqx.Module):
     """A convex model of F around w."""
 
     one_pass: ClassVar[bool] = True  # a step on the full batch sees all the data once
+    exact: ClassVar[bool] = False  # it is minimised exactly
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @abc.abstractmethod
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
+        self,
+        problem: AbstractProblem,
+        w: Params,
+        step: Array,
+        key: Key | None,
+        memory: Any,
     ) -> tuple[Params, Any, Info]:
-        """Return argmin_x model(x) + |x - w|^2 / 2 step, the memory for the next step, and the certificate."""
+        """Return argmin_x model(x) + |x - w|^2 / 2 step, the memory for the next step, and the
+        certificate.
+        """
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
@@ -53,7 +66,12 @@ class Linear(AbstractModel):
     """F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v."""
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
+        self,
+        problem: AbstractProblem,
+        w: Params,
+        step: Array,
+        key: Key | None,
+        memory: Any,
     ) -> tuple[Params, Any, Info]:
         return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
 
@@ -67,17 +85,24 @@ class Linear(AbstractModel):
 class Truncated(AbstractModel):
     """max(F(w) + <v, x - w>, lower): the Polyak step w - min(step, (F(w) - lower) / |v|^2) v."""
 
-    lower: Array
+    lower: Number
 
     def __init__(self, lower: Any = 0.0):
         self.lower = number(lower, "The lower bound of a truncated model")
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
+        self,
+        problem: AbstractProblem,
+        w: Params,
+        step: Array,
+        key: Key | None,
+        memory: Any,
     ) -> tuple[Params, Any, Info]:
         value, v = problem.value_and_subgradient(w)
         square = jnp.asarray(optax.tree.vdot(v, v))
-        above = jnp.maximum(value - self.lower.astype(value.dtype), jnp.zeros_like(value))
+        above = jnp.maximum(
+            value - self.lower.astype(value.dtype), jnp.zeros_like(value)
+        )
         polyak = above / jnp.where(square > 0, square, jnp.ones_like(square))
         return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), None, Info()
 
@@ -89,12 +114,21 @@ class Truncated(AbstractModel):
 
 
 class ProxLinear(AbstractModel):
-    """sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the modified Gauss-Newton step."""
+    """sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the modified
+    Gauss-Newton step.
+    """
 
-    tol: Array = eqx.field(default=1e-10, converter=jnp.asarray)
+    exact: ClassVar[bool] = True
+
+    tol: Number = eqx.field(default=1e-10, converter=lambda x: number(x, "tol"))
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key | None, memory: Any
+        self,
+        problem: AbstractProblem,
+        w: Params,
+        step: Array,
+        key: Key | None,
+        memory: Any,
     ) -> tuple[Params, Any, Info]:
         kappa = 1 / step
         answer = self.solve(problem, self.expand(problem, w), kappa)
@@ -109,7 +143,9 @@ class ProxLinear(AbstractModel):
         """Return the expansion at w, which the subproblems with different kappa share."""
         return subproblem.expand(problem, w)
 
-    def solve(self, problem: AbstractProblem, expansion: Expansion | LinearMap, kappa: Array) -> subproblem.Answer:
+    def solve(
+        self, problem: AbstractProblem, expansion: Expansion | LinearMap, kappa: Array
+    ) -> subproblem.Answer:
         """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2."""
         quadratic = subproblem.proximal(problem, kappa, expansion.w)
         return subproblem.solve(expansion, quadratic, problem.outer, self.tol)
@@ -124,14 +160,21 @@ class ProxLinear(AbstractModel):
         subproblem.dual_set(problem.outer)
 
     def remedy(self, step: float) -> str:
-        return f"Try a larger kappa, such as {10 / step:.2g}, or None for an adaptive one."
+        return (
+            f"Try a larger kappa, such as {10 / step:.2g}, or None for an adaptive one."
+        )
 
 
 class IncrementalMemory(eqx.Module):
-    """The count of outer steps, and what the inner solver keeps from one to the next."""
+    """The count of outer steps, what the inner solver keeps from one to the next, and what it has
+    seen at w.
+
+    `seen` is None where nobody looked: then a step begins by looking.
+    """
 
     t: Array
     kept: Any
+    seen: Any = None
 
 
 class ProxLinearIncremental(AbstractModel):
@@ -146,13 +189,21 @@ class ProxLinearIncremental(AbstractModel):
     epochs: Callable[[Array], Any]
 
     def init(self, problem: AbstractProblem, w: Params) -> IncrementalMemory:
-        return IncrementalMemory(jnp.zeros((), jnp.int32), self.inner.remember(problem, w))
+        return IncrementalMemory(
+            jnp.zeros((), jnp.int32), self.inner.remember(problem, w)
+        )
 
     def minimize(
-        self, problem: AbstractProblem, w: Params, step: Array, key: Key, memory: IncrementalMemory
+        self,
+        problem: AbstractProblem,
+        w: Params,
+        step: Array,
+        key: Key,
+        memory: IncrementalMemory,
     ) -> tuple[Params, IncrementalMemory, Info]:
         t = memory.t
         solver = self.inner.frozen(t)
+        seen = solver.see(problem, w) if memory.seen is None else memory.seen
         epochs = jnp.asarray(self.epochs(t)).astype(jnp.int32)
         sub = problem.linearize(w).regularize(1 / step, w)  # eq. (3)
 
@@ -160,14 +211,27 @@ class ProxLinearIncremental(AbstractModel):
             again, state = _hidden(sub, state)
             return solver.step(again, state, jax.random.fold_in(key, j))[0]
 
-        state = jax.lax.fori_loop(0, epochs, epoch, solver.restart(sub, w, memory.kept))
+        state = solver.restart(sub, w, memory.kept, seen)
+        state = jax.lax.fori_loop(0, epochs, epoch, state)
         new = solver.iterate(state)
-        info = Info(Calls(epoch=epochs), gap=solver.gap(sub, state))
-        return new, IncrementalMemory(t + 1, solver.keep(state)), info
+        info = Info(solver.calls(epochs), gap=solver.gap(sub, state))
+        return new, IncrementalMemory(t + 1, solver.keep(state), memory.seen), info
+
+    def look(self, problem: AbstractProblem, w: Params, t: Array) -> tuple[Array, Any]:
+        """Return F(w), and what outer step t need not look at again if it starts at w."""
+        solver = self.inner.frozen(t)
+        seen = solver.see(problem, w)
+        return solver.value(problem, w, seen), seen
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        """Return what a minimisation costs with one look at its anchor, before it or in it."""
         price = self.inner.prices(problem.linearize(w), w)
-        return Prices(step=price.init, epoch=price.step)
+        see, _ = self.inner.sight(problem, w)
+        return replace(price, step=price.init + see, init=Cost())
+
+    def look_prices(self, problem: AbstractProblem, w: Params) -> tuple[Cost, Cost]:
+        """Return the prices of the two parts of a look: what it sees, and F."""
+        return self.inner.sight(problem, w)
 
     def name(self, full_batch: bool) -> str:
         return "pli"

@@ -1,7 +1,8 @@
-"""Exact prox-linear (modified Gauss-Newton): w+ = argmin_x model(x; w) + kappa/2 |x - w|^2, eq. (3) of the paper.
+"""Exact prox-linear (modified Gauss-Newton): w+ = argmin_x model(x; w) + kappa/2 |x - w|^2, eq. (3)
+of the paper.
 
-With a fixed kappa it is `ModelBased(ProxLinear(tol), Constant(1 / kappa), None)`. Here are the two methods that choose
-kappa or the point of expansion themselves.
+With a fixed kappa it is `ModelBased(ProxLinear(tol), Constant(1 / kappa), None)`. Here are the two
+methods that choose kappa or the point of expansion themselves.
 """
 
 from dataclasses import replace
@@ -17,7 +18,7 @@ from ..cost import Calls, Prices
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..schedules import Constant
-from ..types import Params
+from ..types import Number, Params
 from . import curvature
 from .base import AbstractSolver, Info, stationarity
 from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
@@ -26,7 +27,9 @@ from .models import ProxLinear
 
 
 class AdaptiveState(eqx.Module):
-    """The iterate, F there and at the first one, kappa, the count of steps, and the memory of curved steps, if any."""
+    """The iterate, F there and at the first one, kappa, the count of steps, and the memory of
+    curved steps, if any.
+    """
 
     w: Params
     value: Array
@@ -39,8 +42,9 @@ class AdaptiveState(eqx.Module):
 class ProxLinearAdaptive(AbstractSolver):
     """Prox-linear steps, with kappa by accepted model decrease (damping.py): no step increases F.
 
-    kappa starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and steps have become
-    slow, the curvature of phi along the kinks of f takes the place of kappa (curvature.py).
+    kappa starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and
+    steps have become slow, the curvature of phi along the kinks of f takes the place of kappa
+    (curvature.py).
     """
 
     outers = AbstractProximable
@@ -53,7 +57,9 @@ class ProxLinearAdaptive(AbstractSolver):
         memory = curvature.remember(problem, w)
         return AdaptiveState(w, value, value, kappa, jnp.zeros((), jnp.int32), memory)
 
-    def step(self, problem: AbstractProblem, state: AdaptiveState, drawn: Any) -> tuple[AdaptiveState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: AdaptiveState, drawn: Any
+    ) -> tuple[AdaptiveState, Info]:
         w = state.w
         start = state.value
         found, memory, calls = self._found(problem, state)
@@ -63,14 +69,22 @@ class ProxLinearAdaptive(AbstractSolver):
         stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
         new = optax.tree.where(keep, trial.answer.w, w)
         least = jnp.minimum(trial.value, start)
-        after = AdaptiveState(new, least, state.first, found.damping.kappa, state.t + 1, memory)
+        after = AdaptiveState(
+            new, least, state.first, found.damping.kappa, state.t + 1, memory
+        )
         measure = stationarity(trial.slope, state.kappa, trial.answer.scale)
         return after, Info(calls, measure, stalled, trial.answer.gap)
 
-    def _found(self, problem: AbstractProblem, state: AdaptiveState) -> tuple[Accepted, curvature.Memory | None, Calls]:
-        """Return the accepted step, a plain one or one with curvature, the memory for the next one, and the calls."""
+    def _found(
+        self, problem: AbstractProblem, state: AdaptiveState
+    ) -> tuple[Accepted, curvature.Memory | None, Calls]:
+        """Return the accepted step, a plain one or one with curvature, the memory for the next one,
+        and the calls.
+        """
         if state.memory is None:
-            found = prox_linear_step(self.model, problem, state.w, state.value, state.first, state.kappa)
+            found = prox_linear_step(
+                self.model, problem, state.w, state.value, state.first, state.kappa
+            )
             return found, None, found.calls
         plan = curvature.plan(problem, state.w, state.value, state.memory)
         tau = jnp.minimum(state.memory.tau, state.kappa)
@@ -85,12 +99,26 @@ class ProxLinearAdaptive(AbstractSolver):
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         price = problem.prices(w)
-        return replace(self.model.prices(problem, w), init=price.subgradient, value=price.value, pull=price.pull)
+        return replace(
+            self.model.prices(problem, w),
+            init=price.subgradient,
+            value=price.value,
+            pull=price.pull,
+        )
 
     def check(self, problem: AbstractProblem) -> None:
         self.model.check(problem)
 
     def full_batch(self) -> bool:
+        return True
+
+    def is_exact(self) -> bool:
+        return True
+
+    def is_random(self) -> bool:
+        return False
+
+    def allows_padding(self) -> bool:
         return True
 
     def name(self) -> str:
@@ -106,7 +134,12 @@ def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
 
 
 def prox_linear_step(
-    model: ProxLinear, problem: AbstractProblem, w: Params, start: Array, first: Array, kappa: Array
+    model: ProxLinear,
+    problem: AbstractProblem,
+    w: Params,
+    start: Array,
+    first: Array,
+    kappa: Array,
 ) -> Accepted:
     """Solve at w, where F is start, with a growing kappa until the step is accepted."""
     expansion = model.expand(problem, w)
@@ -121,7 +154,9 @@ def prox_linear_step(
 
 
 class AcceleratedState(eqx.Module):
-    """The iterate x, F there and at the first one, the second sequence z, kappa, and the count of steps."""
+    """The iterate x, F there and at the first one, the second sequence z, kappa, and the count of
+    steps.
+    """
 
     w: Params
     value: Array
@@ -132,16 +167,17 @@ class AcceleratedState(eqx.Module):
 
 
 class ProxLinearAccelerated(AbstractSolver):
-    """The accelerated method of Drusvyatskiy and Paquette: two prox-linear steps, from x and from y.
+    """The accelerated method of Drusvyatskiy and Paquette: two prox-linear steps, from x and from
+    y.
 
-    y = a z + (1 - a) x, a = 2 / (t + 2); x' = the better of PL(x) and PL(y); z' = x + (PL(y) - x) / a. kappa is fixed,
-    or the one that the step from x accepted. No step increases F.
+    y = a z + (1 - a) x, a = 2 / (t + 2); x' = the better of PL(x) and PL(y); z' = x + (PL(y) - x) /
+    a. kappa is fixed, or the one that the step from x accepted. No step increases F.
     """
 
     outers = AbstractProximable
     instead = "pli"
 
-    kappa: Array | None
+    kappa: Number | None
     model: ProxLinear
 
     def init(self, problem: AbstractProblem, w: Params) -> AcceleratedState:
@@ -150,9 +186,13 @@ class ProxLinearAccelerated(AbstractSolver):
             kappa = self.kappa.astype(kappa.dtype)
         return AcceleratedState(w, value, value, w, kappa, jnp.zeros((), jnp.int32))
 
-    def step(self, problem: AbstractProblem, state: AcceleratedState, drawn: Any) -> tuple[AcceleratedState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: AcceleratedState, drawn: Any
+    ) -> tuple[AcceleratedState, Info]:
         x = state.w
-        found = prox_linear_step(self.model, problem, x, state.value, state.first, state.kappa)
+        found = prox_linear_step(
+            self.model, problem, x, state.value, state.first, state.kappa
+        )
         of_x = found.trial.answer
         value = found.trial.value
         kappa = state.kappa if self.kappa is not None else found.damping.kappa
@@ -186,12 +226,25 @@ class ProxLinearAccelerated(AbstractSolver):
     def full_batch(self) -> bool:
         return True
 
+    def is_exact(self) -> bool:
+        return True
+
+    def is_random(self) -> bool:
+        return False
+
+    def allows_padding(self) -> bool:
+        return True
+
     def name(self) -> str:
         return "prox_linear"
 
 
-def prox_linear(kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False) -> AbstractSolver:
-    """Return the exact prox-linear method; kappa a number: the paper's iteration, every step taken; None: adaptive."""
+def prox_linear(
+    kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False
+) -> AbstractSolver:
+    """Return the exact prox-linear method; kappa a number: the paper's iteration, every step taken;
+    None: adaptive.
+    """
     model = ProxLinear(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)

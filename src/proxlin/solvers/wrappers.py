@@ -15,6 +15,7 @@ from ..checks import check_parameters, described
 from ..cost import Calls, Prices
 from ..inners import ScaledInput
 from ..outers import AbstractOuter
+from ..precision import as_jax, in_the_precision_of_w
 from ..problem import AbstractProblem, LossOfMean, MeanOfLosses, check_maps
 from ..types import Key, Params, dtype_of, is_concrete, is_parameter
 from .base import AbstractSolver, Info, check_solver
@@ -24,7 +25,9 @@ from .model_based import ModelBased
 
 
 class AbstractWrapper(AbstractSolver):
-    """Something around the steps or the answer of a solver; everything else is forwarded to the wrapped solver."""
+    """Something around the steps or the answer of a solver; everything else is forwarded to the
+    wrapped solver.
+    """
 
     solver: AbstractSolver
 
@@ -34,11 +37,20 @@ class AbstractWrapper(AbstractSolver):
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
         return self.solver.draw(problem, key, count)
 
-    def epoch(self, problem: AbstractProblem) -> int:
+    def epoch(self, problem: AbstractProblem) -> Any:
         return self.solver.epoch(problem)
 
     def full_batch(self) -> bool:
         return self.solver.full_batch()
+
+    def is_exact(self) -> bool:
+        return self.solver.is_exact()
+
+    def is_random(self) -> bool:
+        return self.solver.is_random()
+
+    def allows_padding(self) -> bool:
+        return self.solver.allows_padding()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         return self.solver.prices(problem, w)
@@ -60,16 +72,22 @@ class AveragedState(eqx.Module):
 
 
 class Averaged(AbstractWrapper):
-    """The steps of a solver; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the iterates."""
+    """The steps of a solver; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the
+    iterates.
+    """
 
     def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
         return AveragedState(self.solver.init(problem, w), w, jnp.zeros((), jnp.int32))
 
-    def step(self, problem: AbstractProblem, state: AveragedState, drawn: Any) -> tuple[AveragedState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: AveragedState, drawn: Any
+    ) -> tuple[AveragedState, Info]:
         inner, info = self.solver.step(problem, state.inner, drawn)
         w = self.solver.iterate(inner)
         share = 1 / (state.t + 1).astype(dtype_of(w))
-        average = optax.tree.add_scale(state.average, share, optax.tree.sub(w, state.average))
+        average = optax.tree.add_scale(
+            state.average, share, optax.tree.sub(w, state.average)
+        )
         return AveragedState(inner, average, state.t + 1), info
 
     def iterate(self, state: AveragedState) -> Params:
@@ -84,22 +102,35 @@ class BestState(eqx.Module):
 
 
 class BestSoFar(AbstractWrapper):
-    """The steps of a solver; the answer is the iterate of least F at the end of an epoch, each F paid for."""
+    """The steps of a solver; the answer is the iterate of least F at the end of an epoch, each F
+    paid for.
+    """
 
     def init(self, problem: AbstractProblem, w: Params) -> BestState:
-        return BestState(self.solver.init(problem, w), w, problem.value(w), jnp.zeros((), jnp.int32))
+        return BestState(
+            self.solver.init(problem, w), w, problem.value(w), jnp.zeros((), jnp.int32)
+        )
 
-    def step(self, problem: AbstractProblem, state: BestState, drawn: Any) -> tuple[BestState, Info]:
+    def step(
+        self, problem: AbstractProblem, state: BestState, drawn: Any
+    ) -> tuple[BestState, Info]:
         inner, info = self.solver.step(problem, state.inner, drawn)
         w = self.solver.iterate(inner)
         due = (state.t + 1) % self.solver.epoch(problem) == 0
-        value = jax.lax.cond(due, lambda w: problem.value(w), lambda w: jnp.full_like(state.value, jnp.inf), w)
+        value = jax.lax.cond(
+            due,
+            lambda w: problem.value(w),
+            lambda w: jnp.full_like(state.value, jnp.inf),
+            w,
+        )
         better = value < state.value
         best = optax.tree.where(better, w, state.best)
         calls = Calls(value=due)
         if info.calls is not None:
             calls = calls + info.calls
-        state = BestState(inner, best, jnp.where(better, value, state.value), state.t + 1)
+        state = BestState(
+            inner, best, jnp.where(better, value, state.value), state.t + 1
+        )
         return state, replace(info, calls=calls)
 
     def iterate(self, state: BestState) -> Params:
@@ -131,47 +162,80 @@ class Rescaled(AbstractWrapper):
 
     def init(self, problem: AbstractProblem, w: Params) -> RescaledState:
         if self.scale is None:
-            scale = jax.tree.map(lambda x: jnp.where(x == 0, jnp.ones_like(x), jnp.abs(x)), w)
+            scale = jax.tree.map(
+                lambda x: jnp.where(x == 0, jnp.ones_like(x), jnp.abs(x)), w
+            )
         else:
             scale = self._like(w)
-        return RescaledState(self.solver.init(self._seen(problem, scale), jax.tree.map(jnp.divide, w, scale)), scale)
+        return RescaledState(
+            self.solver.init(
+                self._seen(problem, scale), jax.tree.map(jnp.divide, w, scale)
+            ),
+            scale,
+        )
 
-    def step(self, problem: AbstractProblem, state: RescaledState, drawn: Any) -> tuple[RescaledState, Info]:
-        inner, info = self.solver.step(self._seen(problem, state.scale), state.inner, drawn)
+    def step(
+        self, problem: AbstractProblem, state: RescaledState, drawn: Any
+    ) -> tuple[RescaledState, Info]:
+        inner, info = self.solver.step(
+            self._seen(problem, state.scale), state.inner, drawn
+        )
         return RescaledState(inner, state.scale), info
 
     def _like(self, w: Params) -> Params:
         """The scale in the shapes of w, or a sentence."""
         if jax.tree.structure(self.scale) != jax.tree.structure(w):
-            raise ValueError("The scale of Rescaled must have the structure of w; their trees differ.")
+            raise ValueError(
+                "The scale of Rescaled must have the structure of w; their trees differ."
+            )
         try:
-            return jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape), w, self.scale)
+            return jax.tree.map(
+                lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype), x.shape),
+                w,
+                self.scale,
+            )
         except ValueError as error:
-            raise ValueError("The scale of Rescaled must have the shapes of w, or one number for each leaf.") from error
+            raise ValueError(
+                "The scale of Rescaled must have the shapes of w, or one number for each leaf."
+            ) from error
 
     def _seen(self, problem: AbstractProblem, scale: Params) -> AbstractProblem:
-        return eqx.tree_at(lambda p: p.inner, problem, ScaledInput(problem.inner, scale))
+        return eqx.tree_at(
+            lambda p: p.inner, problem, ScaledInput(problem.inner, scale)
+        )
 
     def iterate(self, state: RescaledState) -> Params:
         return jax.tree.map(jnp.multiply, self.solver.iterate(state.inner), state.scale)
 
     def check(self, problem: AbstractProblem) -> None:
         if problem.quadratic is not None:
-            raise ValueError("Rescaled needs a problem without a ridge: a ridge already says what size of w is small.")
+            raise ValueError(
+                "Rescaled needs a problem without a ridge: a ridge already says what size of w is small."
+            )
         self.solver.check(problem)
 
 
-def _size(x: Any) -> Array:
+def _size(x: Any) -> Array | np.ndarray:
     """Return a leaf of a scale as an array, or raise a sentence."""
     given = x if isinstance(x, np.ndarray | jax.Array) else np.asarray(x)
     is_integer = jnp.issubdtype(given.dtype, jnp.integer)
     good = is_integer or jnp.issubdtype(given.dtype, jnp.floating)
-    if not good or (is_concrete(given) and not np.all((np.asarray(given) > 0) & np.isfinite(given))):
-        raise ValueError(f"The scale of Rescaled must be a tree like w of numbers above 0; it has {described(x)}.")
-    return jnp.asarray(given, jnp.result_type(float) if is_integer else None)
+    if not good or (
+        is_concrete(given) and not np.all((np.asarray(given) > 0) & np.isfinite(given))
+    ):
+        raise ValueError(
+            f"The scale of Rescaled must be a tree like w of numbers above 0; it has {described(x)}."
+        )
+    if is_integer and isinstance(given, np.ndarray):
+        given = given.astype(np.float64)
+    elif is_integer:
+        given = given.astype(jnp.result_type(float))
+    return as_jax(given)
 
 
-def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> optax.GradientTransformationExtraArgs:
+def as_optax(
+    solver: AbstractSolver, inner: Callable, outer: AbstractOuter
+) -> optax.GradientTransformationExtraArgs:
     """Return a solver whose step needs one batch as an optax transformation.
 
     Call `update(grads, state, params, batch=batch)`:
@@ -186,7 +250,9 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
     """
     check_solver(solver)
     check_maps(inner, outer)
-    fresh = isinstance(solver, StochasticGaussNewton) and isinstance(solver.estimator, MiniBatch)
+    fresh = isinstance(solver, StochasticGaussNewton) and isinstance(
+        solver.estimator, MiniBatch
+    )
     if not fresh and not isinstance(solver, ModelBased):
         raise TypeError(
             f"as_optax needs a solver whose step is a function of one batch (sgd, truncated, stochastic_prox_linear, "
@@ -196,24 +262,36 @@ def as_optax(solver: AbstractSolver, inner: Callable, outer: AbstractOuter) -> o
     def init(params: Params) -> Array:
         return jnp.zeros((), jnp.int32)
 
-    def update(updates: Any, state: Any, params: Params = None, *, batch: Any = None, **_: Any) -> tuple[Params, Array]:
+    def update(
+        updates: Any, state: Any, params: Params = None, *, batch: Any = None, **_: Any
+    ) -> tuple[Params, Array]:
         if params is None or batch is None:
             raise ValueError(
                 "Call update(grads, state, params, batch=batch): the step needs the parameters and the data."
             )
-        at, rest = eqx.partition(check_parameters(params, batch, "params"), is_parameter)
-        problem = (LossOfMean if fresh else MeanOfLosses)(inner, outer, batch).bind(rest)
+        kind = LossOfMean if fresh else MeanOfLosses
+        return moved(kind(inner, outer, batch), params, state), state + 1
+
+    @in_the_precision_of_w
+    def moved(problem: AbstractProblem, params: Params, t: Array) -> Params:
+        params = check_parameters(params, problem.data, "params")
+        at, rest = eqx.partition(params, is_parameter)
+        problem = problem.bind(rest)
         solver.check(problem)
-        return optax.tree.sub(_one_step(solver, problem, at, state), at), state + 1
+        return optax.tree.sub(_one_step(solver, problem, at, t), at)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _one_step(solver: AbstractSolver, problem: AbstractProblem, w: Params, t: Array) -> Params:
+def _one_step(
+    solver: AbstractSolver, problem: AbstractProblem, w: Params, t: Array
+) -> Params:
     """Take step t of a solver, with the whole problem as its batch."""
     if isinstance(solver, StochasticGaussNewton):
         memory = solver.estimator.init(problem, w)  # of fresh mini-batches: nothing
-        return solver.step(problem, GaussNewtonState(w, memory, t), jnp.arange(len(problem)))[0].w
+        return solver.step(
+            problem, GaussNewtonState(w, memory, t), jnp.arange(len(problem))
+        )[0].w
     assert isinstance(solver, ModelBased)
     step = jnp.asarray(solver.schedule(t)).astype(dtype_of(w))
     return solver.model.minimize(problem, w, step, t, None)[0]

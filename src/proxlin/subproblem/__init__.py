@@ -1,6 +1,16 @@
 """The convex subproblem of a prox-linear step, solved to a certified gap."""
 
-from .exact import Answer, Subsolution, dual_set, expand, is_dense, prices, proximal, solve, solve_subproblem
+from .exact import (
+    Answer,
+    Subsolution,
+    dual_set,
+    expand,
+    is_dense,
+    prices,
+    proximal,
+    solve,
+    solve_subproblem,
+)
 
 __all__ = [
     "Answer",

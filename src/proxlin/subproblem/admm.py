@@ -16,12 +16,16 @@ from .systems import System
 RELAX = 1.3  # over-relaxation (docs/decisions/0005)
 CHECK = 5  # steps between two looks at the gap
 FIRST = 30  # steps before the rate of convergence is believed
-HAND_OVER = 120  # steps in all, above which an interior point is quicker (docs/decisions/0005)
-ALONE = 20_000  # the same for a set without a barrier, where there is nobody to hand over to
+# steps in all, above which an interior point is quicker (docs/decisions/0005)
+HAND_OVER = 120
+# the same for a set without a barrier, where there is nobody to hand over to
+ALONE = 20_000
 
 
 class Point(eqx.Module):
-    """A primal and dual pair with its certificate: gap(e, v) = sum excess(b + A e, v) + 1/2 |e + A'v|^2."""
+    """A primal and dual pair with its certificate: gap(e, v) = sum excess(b + A e, v) + 1/2 |e +
+    A'v|^2.
+    """
 
     e: Array
     v: Array
@@ -34,7 +38,9 @@ def point(V: AbstractSet, rho: Array, e: Array, v: Array, r: Array, u: Array) ->
     return Point(e, v, jnp.where(jnp.isfinite(gap), gap, jnp.inf))
 
 
-def pair(system: System, V: AbstractSet, b: Array, rho: Array, e: Array, v: Array) -> Point:
+def pair(
+    system: System, V: AbstractSet, b: Array, rho: Array, e: Array, v: Array
+) -> Point:
     """Return the pair (e, v) with its gap."""
     return point(V, rho, e, v, e + system.pull(v), b + system.push(e))
 
@@ -45,7 +51,9 @@ def better(new: Point, old: Point) -> Point:
 
 
 class State(eqx.Module):
-    """The iterates w (in V), y (the multiplier) and x, the residual b - K x, the last gaps, and the count of steps."""
+    """The iterates w (in V), y (the multiplier) and x, the residual b - K x, the last gaps, and the
+    count of steps.
+    """
 
     w: Array
     y: Array
@@ -55,13 +63,16 @@ class State(eqx.Module):
     steps: Array
 
 
-def burst(system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Array, tol: Array) -> tuple[Point, Array]:
+def burst(
+    system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Array, tol: Array
+) -> tuple[Point, Array]:
     """Return a point and the steps that it took, from v with the residual z.
 
         x = argmin 1/2 |A'x|^2 + 1/2 sum rho_i |x_i|^2 - <b, x> + 1/2 |x - w + y|^2,   w = project(1.3 x - 0.3 w + y)
 
-    The gap is checked every 5 steps, by the residual b - K x = (rho + 1) x - w + y that the solve gives. From step 30
-    on it stops as soon as the rate of the last 20 steps would not reach tol within the limit.
+    The gap is checked every 5 steps, by the residual b - K x = (rho + 1) x - w + y that the solve
+    gives. From step 30 on it stops as soon as the rate of the last 20 steps would not reach tol
+    within the limit.
     """
     limit = ALONE if V.barrier() is None else HAND_OVER
     M = jnp.broadcast_to((rho + 1)[:, None], b.shape)
@@ -84,7 +95,8 @@ def burst(system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Arr
     def going(s: State) -> Array:
         first, last = s.gaps[0], s.gaps[-1]
         rate = jnp.log(first / last) / (CHECK * (s.gaps.size - 1))
-        ahead = jnp.log(last / tol) / jnp.maximum(rate, 1e-6)  # steps still needed; a rate of 0 is no rate
+        # steps still needed; a rate of 0 is no rate
+        ahead = jnp.log(last / tol) / jnp.maximum(rate, 1e-6)
         useful = (ahead < (limit - s.steps).astype(b.dtype)) & jnp.isfinite(last)
         return (last > tol) & ((s.steps < FIRST) | useful)
 
@@ -97,7 +109,9 @@ def burst(system: System, V: AbstractSet, b: Array, rho: Array, v: Array, z: Arr
 
 
 def _anchor(system: System, V: AbstractSet, b: Array) -> tuple[Array, Array, Array]:
-    """Return a point of V, A' of it and A A' of it: where V is flat, systems are solved for differences from it."""
+    """Return a point of V, A' of it and A A' of it: where V is flat, systems are solved for
+    differences from it.
+    """
     none = jnp.zeros_like(b)
     if not V.flat:
         return none, jnp.zeros(system.width, b.dtype), none

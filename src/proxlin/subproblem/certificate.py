@@ -3,8 +3,8 @@
     P(d) = sum_i f_i(b_i + B_i d) + weight/2 |d|^2,        f_i(z) = max_{v in V} <z, v> - rho_i/2 |v|^2
     gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + weight/2 |d + B'v / weight|^2,      z = b + B d
 
-For any d and any v in V^n: P(d) - min P <= gap(d, v). It is computed in floating point, so a bound of what rounding may
-hide is added to it.
+For any d and any v in V^n: P(d) - min P <= gap(d, v). It is computed in floating point, so a bound
+of what rounding may hide is added to it.
 """
 
 from typing import Any
@@ -18,7 +18,9 @@ from ..outers.sets import AbstractSet
 
 
 class Certificate(eqx.Module):
-    """P at a point, its gap, and `error`: the part of the gap that bounds rounding, and no iteration can take away."""
+    """P at a point, its gap, and `error`: the part of the gap that bounds rounding, and no
+    iteration can take away.
+    """
 
     value: Array
     gap: Array
@@ -26,7 +28,8 @@ class Certificate(eqx.Module):
 
 
 class Seen(eqx.Module):
-    """What a certificate is computed from: z = b + B d and x - center + B'v / weight, each with its error.
+    """What a certificate is computed from: z = b + B d and x - center + B'v / weight, each with its
+    error.
 
     `z_error` is (n, k); `away` is x - center, a tree or a vector, and `pulled` is B'v; `away_error` bounds the norm of
     the error of away + pulled / weight.
@@ -39,14 +42,18 @@ class Seen(eqx.Module):
     away_error: Array
 
 
-def certify(V: AbstractSet, rho: Array, weight: Array, v: Array, seen: Seen) -> Certificate:
+def certify(
+    V: AbstractSet, rho: Array, weight: Array, v: Array, seen: Seen
+) -> Certificate:
     """Return the certificate of the pair (x, v), v in V^n."""
     rest = optax.tree.norm(optax.tree.add_scale(seen.away, 1 / weight, seen.pulled))
     gap = jnp.sum(V.excess(seen.z, v, rho)) + weight / 2 * rest**2
     of_z = jnp.sum(V.drift(seen.z, v, rho, seen.z_error))
     of_x = weight * seen.away_error * (rest + seen.away_error / 2)
     error = of_z + of_x + _underflow(seen.z)
-    value = jnp.sum(V.value(seen.z, rho)) + weight / 2 * optax.tree.vdot(seen.away, seen.away)
+    value = jnp.sum(V.value(seen.z, rho)) + weight / 2 * optax.tree.vdot(
+        seen.away, seen.away
+    )
     total = gap + error
     return Certificate(value, jnp.where(jnp.isfinite(total), total, jnp.inf), error)
 
@@ -54,8 +61,9 @@ def certify(V: AbstractSet, rho: Array, weight: Array, v: Array, seen: Seen) -> 
 def rounding(terms: int, dtype: Any) -> Array:
     """Return the relative error of a sum of so many products.
 
-    Errors of rounding are as good as independent, so they grow with the root of the terms (Higham and Mary 2019). The 4
-    stands for the few operations around the sum, and eps, which is twice the unit round-off, for a margin of two.
+    Errors of rounding are as good as independent, so they grow with the root of the terms (Higham
+    and Mary 2019). The 4 stands for the few operations around the sum, and eps, which is twice the
+    unit round-off, for a margin of two.
     """
     return jnp.asarray((4 + terms**0.5) * jnp.finfo(dtype).eps, dtype)
 

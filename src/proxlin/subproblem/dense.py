@@ -18,30 +18,39 @@ from .interior import interior
 from .pivoting import FEW, solve_few_bounds
 from .systems import Columns, Rows, System
 
-SECULAR = 512  # the smaller side of one block for which a singular value decomposition is quick
+# the smaller side of one block for which a singular value decomposition is quick
+# Operations of a factorisation: a fraction of a millisecond, of which an interior point needs 15.
+SMALL = 2**20
+SECULAR = 512
 
 
 def minimize_dense(
     B: Array, b: Array, rho: Array, V: AbstractSet, tol: Array, v0: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """Return (e, v, iterations) for B (n, k, d), b (n, k), rho (n,), to gap <= tol, from v0 (n, k) if it helps.
+    """Return (e, v, iterations) for B (n, k, d), b (n, k), rho (n,), to gap <= tol, from v0 (n, k)
+    if it helps.
 
-    The method is chosen by shapes and the kind of set alone: a linear solve where V is the whole space; the secular
-    equation for one ball; pivoting for a few bounds; otherwise ADMM and an interior point, in d x d if d < nk / 2. The
-    best certified pair is returned, whatever happens.
+    The method is chosen by shapes and the kind of set alone: a linear solve where V is the whole
+    space; the secular equation for one ball; pivoting for a few bounds; otherwise ADMM and an
+    interior point, in d x d if d < nk / 2. The best certified pair is returned, whatever happens.
     """
     n, k, d = B.shape
     blocks = (n * k, 1) if V.separable else (n, k)
-    p = Scaled(B.reshape(*blocks, d), b.reshape(blocks), jnp.repeat(rho, blocks[0] // n), V)
+    p = Scaled(
+        B.reshape(*blocks, d), b.reshape(blocks), jnp.repeat(rho, blocks[0] // n), V
+    )
     size = jnp.asarray(V.size(), b.dtype)
     tol = tol / p.scale
     if V.unbounded:
         found, steps = _linear(p)
     elif V.flat and k == 1:  # V is the point 1
-        found, steps = Point(-p.pull(p.anchor), p.anchor, jnp.zeros((), b.dtype)), jnp.int32(0)
+        found, steps = (
+            Point(-p.pull(p.anchor), p.anchor, jnp.zeros((), b.dtype)),
+            jnp.int32(0),
+        )
     elif V.round and n == 1 and min(k, d) <= SECULAR:
         found, steps = _one_ball(p)
-    elif V.separable and n * k <= FEW:
+    elif V.separable and n == 1 and k <= FEW:
         found, steps = _few_bounds(p, tol)
     else:
         start = None if v0 is None else v0.reshape(blocks) / size
@@ -51,13 +60,24 @@ def minimize_dense(
 
 
 def certify_dense(
-    B: Array, b: Array, rho: Array, V: AbstractSet, v: Array, e: Array, away: Array, blur: Array
+    B: Array,
+    b: Array,
+    rho: Array,
+    V: AbstractSet,
+    v: Array,
+    e: Array,
+    away: Array,
+    blur: Array,
 ) -> Certificate:
-    """Return the certificate at z = b + B e, where `away` is the distance from the centre, known up to `blur`."""
+    """Return the certificate at z = b + B e, where `away` is the distance from the centre, known up
+    to `blur`.
+    """
     n, k, d = B.shape
     dtype = b.dtype
     sizes = jnp.abs(B)
-    z_error = rounding(d, dtype) * (jnp.abs(b) + jnp.sum(sizes * jnp.abs(e)[None, None, :], axis=-1))
+    z_error = rounding(d, dtype) * (
+        jnp.abs(b) + jnp.sum(sizes * jnp.abs(e)[None, None, :], axis=-1)
+    )
     # |B|'|v| has a norm of at most sum_i |v_i| |B_i|, and the sum of a row is at least its norm.
     turn = rounding(n * k, dtype) * jnp.sum(jnp.abs(v) * jnp.sum(sizes, axis=-1))
     seen = Seen(b + push(B, e), z_error, away, pull(B, v), blur + turn)
@@ -75,7 +95,8 @@ def pull(B: Array, v: Array) -> Array:
 
 
 class Scaled(eqx.Module):
-    """The problem in the units of the solvers: V of size 1, A = gain B, mean |z_i| = 1 at the start.
+    """The problem in the units of the solvers: V of size 1, A = gain B, mean |z_i| = 1 at the
+    start.
 
     With v = size u and e = sqrt(scale) e': b, rho, P and the gap are divided by `scale`.
     """
@@ -101,7 +122,9 @@ class Scaled(eqx.Module):
             z = z - jnp.mean(z, axis=-1, keepdims=True)
         lengths = norms(z)
         mean = jnp.sum(lengths) / jnp.maximum(jnp.sum(lengths > 0, dtype=b.dtype), 1)
-        self.scale = jnp.where((mean > 0) & jnp.isfinite(mean), mean, jnp.ones_like(mean))
+        self.scale = jnp.where(
+            (mean > 0) & jnp.isfinite(mean), mean, jnp.ones_like(mean)
+        )
         self.B = B
         self.gain = size / jnp.sqrt(self.scale)
         self.b = b / self.scale
@@ -111,8 +134,15 @@ class Scaled(eqx.Module):
         """Return A'v."""
         return self.gain * pull(self.B, v)
 
+    def is_small(self) -> bool:
+        """Whether a factorisation takes no more than SMALL operations."""
+        n, k, d = self.B.shape
+        return n * k * d * min(n * k, d) <= SMALL
+
     def system(self) -> System:
-        """Return the d x d system when d is below half of nk (the crossing measured in docs/decisions/0005)."""
+        """Return the d x d system when d is below half of nk (the crossing measured in
+        docs/decisions/0005).
+        """
         n, k, d = self.B.shape
         rank = n * (k - 1) if self.V.flat else n * k
         form = Columns if 2 * d < rank else Rows
@@ -124,16 +154,20 @@ def _linear(p: Scaled) -> tuple[Point, Array]:
     system = p.system()
     h = jnp.where(p.rho > 0, p.rho, jnp.ones_like(p.rho))[:, None] * jnp.ones_like(p.b)
     g = jnp.zeros_like(h)
-    v, e = system.refined(system.factor(h, g), h, g, jnp.zeros(system.width, p.b.dtype), p.b)
+    v, e = system.refined(
+        system.factor(h, g), h, g, jnp.zeros(system.width, p.b.dtype), p.b
+    )
     return pair(system, p.V, p.b, p.rho, e, v), jnp.int32(1)
 
 
 def _one_ball(p: Scaled) -> tuple[Point, Array]:
-    """Solve one block, V the ball: (K + rho + t) v = b with t = 0 and |v| <= 1, or |v| = 1 (the secular equation).
+    """Solve one block, V the ball: (K + rho + t) v = b with t = 0 and |v| <= 1, or |v| = 1 (the
+    secular equation).
 
-    With A = U S V': v(t) = U c / (S^2 + rho + t) + (b - U c) / (rho + t), c = U'b. Newton on 1 / |v(t)| - 1, which is
-    concave and increasing, from the left: it never passes the root. t starts at eps (|b| is 1): where |v(eps)| <= 1 the
-    residual is zero up to eps, and singular K needs no case of its own.
+    With A = U S V': v(t) = U c / (S^2 + rho + t) + (b - U c) / (rho + t), c = U'b. Newton on 1 /
+    |v(t)| - 1, which is concave and increasing, from the left: it never passes the root. t starts
+    at eps (|b| is 1): where |v(eps)| <= 1 the residual is zero up to eps, and singular K needs no
+    case of its own.
     """
     A = p.gain * p.B[0]
     b = p.b[0]
@@ -141,7 +175,8 @@ def _one_ball(p: Scaled) -> tuple[Point, Array]:
     U, S, Vt = jnp.linalg.svd(A, full_matrices=False)
     c = b @ U
     beside = jnp.zeros_like(b) if U.shape[0] == U.shape[1] else b - U @ c
-    beside = beside - U @ (beside @ U)  # twice: 1 / t would blow up what rounding leaves along U
+    # twice: 1 / t would blow up what rounding leaves along U
+    beside = beside - U @ (beside @ U)
     rest = norms(beside)
 
     def newton(_: Array, t: Array) -> Array:
@@ -149,19 +184,28 @@ def _one_ball(p: Scaled) -> tuple[Point, Array]:
         outer = 1 / (rho + t)
         square = jnp.sum((c * inner) ** 2) + (rest * outer) ** 2
         slope = jnp.sum(c * c * inner**3) + rest**2 * outer**3
-        move = (jnp.sqrt(square) - 1) * square / jnp.where(slope > 0, slope, jnp.ones_like(slope))
+        move = (
+            (jnp.sqrt(square) - 1)
+            * square
+            / jnp.where(slope > 0, slope, jnp.ones_like(slope))
+        )
         return t + jnp.maximum(move, 0)
 
     t = jax.lax.fori_loop(0, 40, newton, jnp.asarray(jnp.finfo(b.dtype).eps, b.dtype))
     inner = 1 / (S * S + rho + t)
     v = p.V.project((U @ (c * inner) + beside / (rho + t))[None])
     e = -(S * c * inner) @ Vt
-    gap = jnp.sum(p.V.excess((b + A @ e)[None], v, p.rho)) + jnp.sum((e + v[0] @ A) ** 2) / 2
+    gap = (
+        jnp.sum(p.V.excess((b + A @ e)[None], v, p.rho))
+        + jnp.sum((e + v[0] @ A) ** 2) / 2
+    )
     return Point(e, v, gap), jnp.int32(1)
 
 
 def _few_bounds(p: Scaled, tol: Array) -> tuple[Point, Array]:
-    """Pivot, which is exact up to rounding; rank-deficient blocks with |A|^2 above 1e8 may need the hybrid."""
+    """Pivot, which is exact up to rounding; rank-deficient blocks with |A|^2 above 1e8 may need the
+    hybrid.
+    """
     found, rounds = solve_few_bounds(p.gain * p.B[:, 0], p.b[:, 0], p.rho, p.V)
 
     def again(found: Point) -> tuple[Point, Array]:
@@ -172,8 +216,13 @@ def _few_bounds(p: Scaled, tol: Array) -> tuple[Point, Array]:
 
 
 def _hybrid(p: Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
-    """Run a burst of ADMM, then the interior point if it is needed and the set has a barrier."""
+    """Run a burst of ADMM, then the interior point if it is needed and the set has a barrier.
+
+    A small problem goes to the interior point at once: its steps are cheap, and the burst would
+    be a third of the program to compile.
+    """
     system = p.system()
+    barrier = p.V.barrier()
 
     def from_dual(v: Array) -> Point:
         return pair(system, p.V, p.b, p.rho, -system.pull(v), v)
@@ -185,9 +234,10 @@ def _hybrid(p: Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
         residual = p.b + system.push(warm.e) - p.rho[:, None] * warm.v
         z = jnp.where(warm.gap < start.gap, residual, z)
         start = better(warm, start)
+    if barrier is not None and p.is_small():
+        return interior(system, barrier, p.b, p.rho, start, tol)
     found, steps = burst(system, p.V, p.b, p.rho, start.v, z, tol)
     found = better(found, start)
-    barrier = p.V.barrier()
     if barrier is None:
         return found, steps
     found, more = interior(system, barrier, p.b, p.rho, found, tol)

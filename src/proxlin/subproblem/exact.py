@@ -19,6 +19,7 @@ from ..compiled import compiled
 from ..cost import Prices, Status
 from ..outers import AbstractOuter, AbstractProximable
 from ..outers.sets import AbstractSet, norms
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
 from ..types import Params, dtype_of, is_parameter, parameters
 from .certificate import Certificate, Seen, certify, rounding
@@ -28,15 +29,17 @@ from .pivoting import FEW
 
 MOST = 20_000  # iterations of a matrix-free solve
 JACOBIAN_BYTES = 2**30  # A dense Jacobian above this is not formed ...
-ORDER = 6000  # ... nor a Gram matrix of a larger order: a factorisation would take minutes.
+# ... nor a Gram matrix of a larger order: a factorisation would take minutes.
+ORDER = 6000
 
 
 class Answer(eqx.Module):
-    """The minimiser, the value there, the certified gap, and what it took; v are the dual variables (m, k).
+    """The minimiser, the value there, the certified gap, and what it took; v are the dual variables
+    (m, k).
 
-    The gap is that of w as it is returned, rounded; `error` is the part of it that bounds rounding. `scale` is the size
-    of F at the anchor, the sum of its terms without their signs: what tolerances are relative to. `pushes` and `pulls`
-    count the calls of a matrix-free solve.
+    The gap is that of w as it is returned, rounded; `error` is the part of it that bounds rounding.
+    `scale` is the size of F at the anchor, the sum of its terms without their signs: what
+    tolerances are relative to. `pushes` and `pulls` count the calls of a matrix-free solve.
     """
 
     w: Params
@@ -51,7 +54,9 @@ class Answer(eqx.Module):
 
 
 def is_dense(problem: AbstractProblem, w: Params) -> bool:
-    """Whether the Jacobian and the smaller of the two Gram matrices can be formed, from shapes alone."""
+    """Whether the Jacobian and the smaller of the two Gram matrices can be formed, from shapes
+    alone.
+    """
     m, k, d = _sizes(problem, w)
     fits = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES
     return fits and min(m * k, d) <= ORDER
@@ -60,8 +65,8 @@ def is_dense(problem: AbstractProblem, w: Params) -> bool:
 def expand(problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
     """Return the expansion at w, dense where that can be formed.
 
-    Rows on several devices stay there if the system is of order d, or none is formed; a system of order m k is solved
-    whole on each device.
+    Rows on several devices stay there if the system is of order d, or none is formed; a system of
+    order m k is solved whole on each device.
     """
     if not is_dense(problem, w):
         return problem.linear_map(w)
@@ -73,7 +78,9 @@ def expand(problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
 
 
 def prices(problem: AbstractProblem, w: Params) -> Prices:
-    """Return what one solve at w costs: the expansion, or the stack and the pushes and pulls of a matrix-free solve."""
+    """Return what one solve at w costs: the expansion, or the stack and the pushes and pulls of a
+    matrix-free solve.
+    """
     price = problem.prices(w)
     if is_dense(problem, w):
         return Prices(step=price.expand)
@@ -95,10 +102,11 @@ def solve(
     v0: Array | None = None,
     max_iterations: int | None = None,
 ) -> Answer:
-    """Return the minimiser, to a gap of at most tol times the size of F at the anchor, tol at least 100 eps.
+    """Return the minimiser, to a gap of at most tol times the size of F at the anchor, tol at least
+    100 eps.
 
-    v0 are dual variables to start from. The weight of the quadratic is a number, or a vector where w is one and the
-    expansion is dense.
+    v0 are dual variables to start from. The weight of the quadratic is a number, or a vector where
+    w is one and the expansion is dense.
     """
     V, rho = dual_set(f)
     dtype = dtype_of(expansion.w)
@@ -117,11 +125,14 @@ def target(tol: Array, size: Array) -> Array:
     """Return the gap wanted where F is of this size: tol times it, tol at least 100 eps."""
     limits = jnp.finfo(size.dtype)
     tol = jnp.maximum(tol.astype(size.dtype), 100 * limits.eps)
-    return jnp.maximum(tol * size, limits.tiny / limits.eps)  # below that a gap underflows
+    # below that a gap underflows
+    return jnp.maximum(tol * size, limits.tiny / limits.eps)
 
 
 def dual_set(f: AbstractOuter) -> tuple[AbstractSet, Any]:
-    """Return (V, rho) with f* = indicator of V + rho/2 |.|^2, or raise a sentence where f has an oracle instead."""
+    """Return (V, rho) with f* = indicator of V + rho/2 |.|^2, or raise a sentence where f has an
+    oracle instead.
+    """
     if not isinstance(f, AbstractProximable):
         raise TypeError(
             f"The exact prox-linear step needs an outer function with a projection; {type(f).__name__} "
@@ -150,7 +161,8 @@ def _dense(
     b = u + push(B, root * (center - anchor))
     e, v, steps = minimize_dense(B, b, rho, V, goal, v0)
     x = center + e / root
-    # The certificate is that of x, which is rounded, and is measured from the anchor, where u is exact.
+    # The certificate is that of x, which is rounded, and is measured from the anchor, where u is
+    # exact.
     moved = root * (x - anchor)
     away = root * (x - center)
     found = certify_dense(B, u, rho, V, v, moved, away, _blur(root * x, root * center))
@@ -177,14 +189,20 @@ def _matrix_free(
     forward = lambda d: c * expansion.push(d)
     back = lambda v: expansion.pull(c * v)
     b = u + forward(optax.tree.sub(center, anchor))
-    found = minimize_matrix_free(forward, back, b, rho, weight, V, goal, max_iterations, v0)
+    found = minimize_matrix_free(
+        forward, back, b, rho, weight, V, goal, max_iterations, v0
+    )
     x = optax.tree.add(center, found.d)
-    judged = _certify_free(found.v, found.spread, x, anchor, center, weight, V, rho, u, forward, back)
+    judged = _certify_free(
+        found.v, found.spread, x, anchor, center, weight, V, rho, u, forward, back
+    )
     value = judged.value + quadratic.offset.astype(u.dtype)
     # One push for b, one push and one pull for the certificate.
     pushes = found.pushes + 2
     pulls = found.pulls + 1
-    return Answer(x, found.v, value, judged.gap, judged.error, size, found.steps, pushes, pulls)
+    return Answer(
+        x, found.v, value, judged.gap, judged.error, size, found.steps, pushes, pulls
+    )
 
 
 def _certify_free(
@@ -200,14 +218,22 @@ def _certify_free(
     push: Any,
     pull: Any,
 ) -> Certificate:
-    """Return the certificate of x. B is not at hand: its rows are taken to be of the size that |B| leaves each."""
+    """Return the certificate of x. B is not at hand: its rows are taken to be of the size that |B|
+    leaves each.
+    """
     m, k = u.shape
     moved = optax.tree.sub(x, anchor)
     sizes = norms(u) + spread * optax.tree.norm(moved) / m**0.5
     d = ravel_pytree(x)[0].size
     z_error = jnp.broadcast_to(rounding(d, u.dtype) * sizes[:, None] / k**0.5, u.shape)
     turn = rounding(m * k, u.dtype) * spread * jnp.sqrt(jnp.sum(v * v)) / weight
-    seen = Seen(u + push(moved), z_error, optax.tree.sub(x, center), pull(v), _blur(x, center) + turn)
+    seen = Seen(
+        u + push(moved),
+        z_error,
+        optax.tree.sub(x, center),
+        pull(v),
+        _blur(x, center) + turn,
+    )
     return certify(V, rho, weight, v, seen)
 
 
@@ -215,19 +241,25 @@ def _at(quadratic: Quadratic, w: Params) -> Array:
     """Return the quadratic at w; its weight may be a vector."""
     flat, _ = ravel_pytree(parameters(w))
     center, _ = ravel_pytree(quadratic.center)
-    return jnp.sum(quadratic.weight.astype(flat.dtype) / 2 * (flat - center) ** 2) + quadratic.offset.astype(flat.dtype)
+    return jnp.sum(
+        quadratic.weight.astype(flat.dtype) / 2 * (flat - center) ** 2
+    ) + quadratic.offset.astype(flat.dtype)
 
 
 def _blur(x: Params, center: Params) -> Array:
-    """Return what rounding may have done to x - center: the centre is the result of a few operations itself."""
+    """Return what rounding may have done to x - center: the centre is the result of a few
+    operations itself.
+    """
     eps = jnp.finfo(dtype_of(x)).eps
     return 2 * eps * (optax.tree.norm(x) + optax.tree.norm(center))
 
 
 class Subsolution(eqx.Module):
-    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`, `iterations`, `status`.
+    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`,
+    `iterations`, `status`.
 
-    The gap is absolute; `relative_gap` is the gap over the size of F at the start, the sum of its terms without signs.
+    The gap is absolute; `relative_gap` is the gap over the size of F at the start, the sum of its
+    terms without signs.
     """
 
     w: Params
@@ -238,13 +270,18 @@ class Subsolution(eqx.Module):
     status: Status = eqx.field(static=True)
 
 
-def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10) -> Subsolution:
-    """Return argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to a certified gap.
+@in_the_precision_of_w
+def solve_subproblem(
+    problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10
+) -> Subsolution:
+    """Return argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to
+    a certified gap.
 
-    The gap bounds value - minimum, for the `w` that is returned, rounding included. Status "converged" means that it is
-    at most tol times the size of F(w), the sum of its terms without signs; "almost" that only the bound of rounding is
-    above that: this arithmetic cannot tell more. `tol` is raised to 100 eps where it is below. The value includes the
-    proximal term and the ridge.
+    The gap bounds value - minimum, for the `w` that is returned, rounding included. Status
+    "converged" means that it is at most tol times the size of F(w), the sum of its terms without
+    signs; "almost" that only the bound of rounding is above that: this arithmetic cannot tell more.
+    `tol` is raised to 100 eps where it is below. The value includes the proximal term and the
+    ridge.
     """
     check_problem(problem, "solve_subproblem")
     kappa = number(kappa, "kappa", low=0.0, open=True)
@@ -257,7 +294,14 @@ def solve_subproblem(problem: AbstractProblem, w: Params, kappa: Any, tol: Any =
     iterations = int(answer.iterations)
     relative_gap = gap / max(float(answer.scale), float(wanted))
     status = _status(gap, float(answer.error), float(wanted), iterations)
-    return Subsolution(eqx.combine(answer.w, rest), float(answer.value), gap, relative_gap, iterations, status)
+    return Subsolution(
+        eqx.combine(answer.w, rest),
+        float(answer.value),
+        gap,
+        relative_gap,
+        iterations,
+        status,
+    )
 
 
 def _status(gap: float, error: float, wanted: float, iterations: int) -> Status:
@@ -271,7 +315,9 @@ def _status(gap: float, error: float, wanted: float, iterations: int) -> Status:
 
 
 @compiled
-def _solve(problem: AbstractProblem, w: Params, kappa: Array, tol: Array) -> tuple[Answer, Array]:
+def _solve(
+    problem: AbstractProblem, w: Params, kappa: Array, tol: Array
+) -> tuple[Answer, Array]:
     answer = solve(expand(problem, w), proximal(problem, kappa, w), problem.outer, tol)
     return answer, target(tol, answer.scale)
 

@@ -2,8 +2,9 @@
 
     e + A'v = 0        b + A e - rho v = z        z = normal(y)        slack(v) o y = mu
 
-Newton on these in (e, v, y), one factorisation of A A' + M for each iteration. e and z are variables of their own, so
-the certificate does not floor at eps |A A'|. Constants and what they were measured on: docs/decisions/0005.
+Newton on these in (e, v, y), one factorisation of A A' + M for each iteration. e and z are
+variables of their own, so the certificate does not floor at eps |A A'|. Constants and what they
+were measured on: docs/decisions/0005.
 """
 
 from typing import Any
@@ -18,7 +19,8 @@ from .admm import Point, better, point
 from .systems import System
 
 BOUNDARY = 0.99  # the share of the way to the boundary that a step takes
-INWARD = 0.01  # the share of the way to the centre that the start is moved: the boundary itself has no scaling
+# the share of the way to the centre that the start is moved: the boundary itself has no scaling
+INWARD = 0.01
 STEPS = 60  # in all, a guard: 240 stress problems took 11 at most (docs/decisions/0005)
 IDLE = 12  # steps in a row without progress, a guard too
 PROGRESS = 0.9  # a gap below this share of the best one is progress
@@ -37,8 +39,12 @@ class State(eqx.Module):
     idle: Array
 
 
-def interior(system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point, tol: Array) -> tuple[Point, Array]:
-    """Return the best certified point and the iterations, from a certified one; none if its gap is at most tol."""
+def interior(
+    system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point, tol: Array
+) -> tuple[Point, Array]:
+    """Return the best certified point and the iterations, from a certified one; none if its gap is
+    at most tol.
+    """
 
     def going(s: State) -> Array:
         return (s.best.gap > tol) & (s.steps < STEPS) & (s.idle < IDLE)
@@ -48,13 +54,19 @@ def interior(system: System, V: AbstractBarrier, b: Array, rho: Array, start: Po
         end = jax.lax.while_loop(going, lambda s: _advance(system, V, b, rho, s), first)
         return end.best, end.steps
 
-    return jax.lax.cond(start.gap > tol, run, lambda start: (start, jnp.int32(0)), start)
+    return jax.lax.cond(
+        start.gap > tol, run, lambda start: (start, jnp.int32(0)), start
+    )
 
 
-def _first(system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point) -> State:
-    """Move v to the centre c by a share t; give multipliers a margin of the mean complementarity that is left.
+def _first(
+    system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point
+) -> State:
+    """Move v to the centre c by a share t; give multipliers a margin of the mean complementarity
+    that is left.
 
-    t is INWARD, or less where the move would cost t^2/2 |A'(v - c)|^2 above both the gap and t n (z_i is of size 1).
+    t is INWARD, or less where the move would cost t^2/2 |A'(v - c)|^2 above both the gap and t n
+    (z_i is of size 1).
     """
     away = start.v - V.center(start.v)
     cost = jnp.maximum(jnp.sum(system.pull(away) ** 2), jnp.finfo(b.dtype).tiny) / 2
@@ -64,11 +76,17 @@ def _first(system: System, V: AbstractBarrier, b: Array, rho: Array, start: Poin
     z = u - rho[:, None] * v
     margin = jnp.mean(V.excess(z, v, jnp.zeros_like(rho)))
     y = V.multipliers(v, z, jnp.maximum(margin, jnp.finfo(b.dtype).eps))
-    return State(start.e, v, y, start.e + system.pull(v), u, start, jnp.int32(0), jnp.int32(0))
+    return State(
+        start.e, v, y, start.e + system.pull(v), u, start, jnp.int32(0), jnp.int32(0)
+    )
 
 
-def _direction(system: System, V: AbstractBarrier, rho: Array, s: State) -> tuple[Array, Array, Any]:
-    """Return (dv, de, dy): a predictor, then the target sigma mu, sigma = (mu_affine / mu)^3, with its second order."""
+def _direction(
+    system: System, V: AbstractBarrier, rho: Array, s: State
+) -> tuple[Array, Array, Any]:
+    """Return (dv, de, dy): a predictor, then the target sigma mu, sigma = (mu_affine / mu)^3, with
+    its second order.
+    """
     W = V.scaling(s.v, s.y)
     h, g = V.curvature(W, s.y)
     h = h + rho[:, None]
@@ -91,7 +109,9 @@ def _direction(system: System, V: AbstractBarrier, rho: Array, s: State) -> tupl
     return jax.lax.fori_loop(0, 2, newton, nothing)
 
 
-def _advance(system: System, V: AbstractBarrier, b: Array, rho: Array, s: State) -> State:
+def _advance(
+    system: System, V: AbstractBarrier, b: Array, rho: Array, s: State
+) -> State:
     """Take one step, BOUNDARY of the way to the boundary at most. The gap decides what is kept."""
     dv, de, dy = _direction(system, V, rho, s)
     step = jnp.minimum(1.0, BOUNDARY * V.reach(s.v, dv, s.y, dy))

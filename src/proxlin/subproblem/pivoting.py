@@ -1,9 +1,11 @@
-"""A few bounds, solved exactly: block principal pivoting on the dual (Judice and Pires 1994; Murty's rule as a backup).
+"""A few bounds, solved exactly: block principal pivoting on the dual (Judice and Pires 1994;
+Murty's rule as a backup).
 
     min_{low <= v <= high}  1/2 v'H v - <b, v>,      H = A A' + diag(rho)
 
-Each v_j is at low, free or at high. With the sides fixed v is a linear solve; what then breaks its bound or has a
-multiplier of the wrong sign changes sides. When all sides are right, v is the minimiser up to rounding, not to a tol.
+Each v_j is at low, free or at high. With the sides fixed v is a linear solve; what then breaks its
+bound or has a multiplier of the wrong sign changes sides. When all sides are right, v is the
+minimiser up to rounding, not to a tol.
 """
 
 import equinox as eqx
@@ -15,18 +17,24 @@ from jax import Array
 from ..outers.sets import AbstractSet
 from .admm import Point, better
 
-FEW = 32  # bounds: the outputs of a loss of a mean; the worst case of pivoting is exponential in them
+# bounds: the outputs of a loss of a mean; the worst case of pivoting is exponential in them
+FEW = 32
 UNROLLED = 6  # equations solved without LAPACK
-REFINEMENTS = 2  # one takes out what a solve leaves, the second shows that nothing is left
-PATIENCE = 3  # exchanges of all that is wrong without fewer wrong ones (Judice and Pires)
+# one takes out what a solve leaves, the second shows that nothing is left
+REFINEMENTS = 2
+# exchanges of all that is wrong without fewer wrong ones (Judice and Pires)
+PATIENCE = 3
 ROUNDS = 30  # in all, a guard: Murty's rule is finite, but may be slow
-SLACK = 8  # eps by which a bound or a sign may be broken: the rounding of a product and a solve
+# eps by which a bound or a sign may be broken: the rounding of a product and a solve
+SLACK = 8
 
 
 def solve_unrolled(M: Array, q: Array) -> Array:
-    """Return x with M x = q for a positive definite M = L D L' of a few rows, written out entry by entry.
+    """Return x with M x = q for a positive definite M = L D L' of a few rows, written out entry by
+    entry.
 
-    This is one fused kernel in place of two calls of LAPACK, which take longer to make than the arithmetic.
+    This is one fused kernel in place of two calls of LAPACK, which take longer to make than the
+    arithmetic.
     """
     m = q.size
     a = [[M[i, j] for j in range(i + 1)] for i in range(m)]
@@ -74,7 +82,8 @@ class Bounds(eqx.Module):
         return jsl.cho_solve((L, True), q)
 
     def judge(self, side: Array) -> tuple[Array, Array]:
-        """Return v for these sides, and for each entry the side that it should go to, or 0 where it is right.
+        """Return v for these sides, and for each entry the side that it should go to, or 0 where it
+        is right.
 
         An entry at a bound with a multiplier of the wrong sign has 1 there: it should be free.
         """
@@ -91,7 +100,9 @@ class Bounds(eqx.Module):
 
 
 class Sides(eqx.Module):
-    """side_j in {-1, 0, 1}; v for these sides, what is wrong with it, the fewest wrong so far, and counters."""
+    """side_j in {-1, 0, 1}; v for these sides, what is wrong with it, the fewest wrong so far, and
+    counters.
+    """
 
     side: Array
     v: Array
@@ -102,7 +113,9 @@ class Sides(eqx.Module):
 
 
 def find_sides(bounds: Bounds) -> Sides:
-    """Exchange sides until all are right: all that are wrong at once, or the last one alone where that did not help."""
+    """Exchange sides until all are right: all that are wrong at once, or the last one alone where
+    that did not help.
+    """
     index = jnp.arange(bounds.b.size)
 
     def exchange(s: Sides) -> Sides:
@@ -110,23 +123,32 @@ def find_sides(bounds: Bounds) -> Sides:
         count = jnp.sum(is_wrong, dtype=jnp.int32)
         patience = jnp.where(count < s.fewest, PATIENCE, s.patience - 1)
         last = index == jnp.max(jnp.where(is_wrong, index, -1))
-        moves = is_wrong & ((patience > 0) | last)  # The last one alone is finite (Murty 1974).
+        # The last one alone is finite (Murty 1974).
+        moves = is_wrong & ((patience > 0) | last)
         moved = jnp.where(s.side == 0, s.wrong, jnp.zeros_like(s.side))
         side = jnp.where(moves, moved, s.side)
         v, wrong = bounds.judge(side)
-        return Sides(side, v, wrong, jnp.minimum(count, s.fewest), patience, s.rounds + 1)
+        return Sides(
+            side, v, wrong, jnp.minimum(count, s.fewest), patience, s.rounds + 1
+        )
 
     def going(s: Sides) -> Array:
         return jnp.any(s.wrong != 0) & (s.rounds < ROUNDS)
 
     side = jnp.zeros(bounds.b.shape, jnp.int32)
     v, wrong = bounds.judge(side)
-    first = Sides(side, v, wrong, jnp.int32(bounds.b.size + 1), jnp.int32(PATIENCE), jnp.int32(1))
+    first = Sides(
+        side, v, wrong, jnp.int32(bounds.b.size + 1), jnp.int32(PATIENCE), jnp.int32(1)
+    )
     return jax.lax.while_loop(going, exchange, first)
 
 
-def solve_few_bounds(A: Array, b: Array, rho: Array, V: AbstractSet) -> tuple[Point, Array]:
-    """Return the minimiser v (m,), with e = -A'v carried on its own, and the rounds; A is (m, d), b and rho (m,)."""
+def solve_few_bounds(
+    A: Array, b: Array, rho: Array, V: AbstractSet
+) -> tuple[Point, Array]:
+    """Return the minimiser v (m,), with e = -A'v carried on its own, and the rounds; A is (m, d), b
+    and rho (m,).
+    """
     low, high = V.ends(b.dtype)
     eps = jnp.asarray(jnp.finfo(b.dtype).eps, b.dtype)
     H = A @ A.T + jnp.diag(rho)
@@ -136,7 +158,10 @@ def solve_few_bounds(A: Array, b: Array, rho: Array, V: AbstractSet) -> tuple[Po
 
     def certified(e: Array, v: Array) -> Point:
         r = e + v @ A
-        gap = jnp.sum(V.excess((b + A @ e)[:, None], v[:, None], rho)) + jnp.sum(r * r) / 2
+        gap = (
+            jnp.sum(V.excess((b + A @ e)[:, None], v[:, None], rho))
+            + jnp.sum(r * r) / 2
+        )
         return Point(e, v[:, None], jnp.where(jnp.isfinite(gap), gap, jnp.inf))
 
     def refine(carry: tuple[Point, Array]) -> tuple[Point, Array]:

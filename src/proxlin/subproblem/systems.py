@@ -2,8 +2,8 @@
 
     min_{v in V^n}  1/2 |A'v|^2 + 1/2 sum_i rho_i |v_i|^2 - <b, v>          e = -A'v
 
-Every method needs the same system, for a block-diagonal M = diag(h) + g g' and dv in the tangent space T of V
-(T = R^k, or sum dv_i = 0 where V is flat):
+Every method needs the same system, for a block-diagonal M = diag(h) + g g' and dv in the tangent
+space T of V (T = R^k, or sum dv_i = 0 where V is flat):
 
     de + A'dv = -r          M dv - A de = q  (on T)          i.e. (A A' + M) dv = q - A r
 
@@ -23,7 +23,9 @@ from ..outers.sets import AbstractSet
 
 
 def gram(X: Array) -> Array:
-    """Return X X', computing half of it: [P Q'; Q S] by halves down to 320 rows, where one product was as fast."""
+    """Return X X', computing half of it: [P Q'; Q S] by halves down to 320 rows, where one product
+    was as fast.
+    """
     m = X.shape[0]
     if m <= 320:
         return X @ X.T
@@ -33,7 +35,9 @@ def gram(X: Array) -> Array:
 
 
 def inverse_cholesky(G: Array) -> Array:
-    """Return L^-1 with L L' = G, by halves: products run on all cores, and two of them with L^-1 beat one cho_solve."""
+    """Return L^-1 with L L' = G, by halves: products run on all cores, and two of them with L^-1
+    beat one cho_solve.
+    """
     m = G.shape[0]
     if m <= 256:
         L = jnp.linalg.cholesky(G, symmetrize_input=False)
@@ -46,13 +50,16 @@ def inverse_cholesky(G: Array) -> Array:
 
 
 def _lifted(G: Array) -> Array:
-    """Return G with its diagonal raised by a few eps relative to itself, so that rounding leaves it positive."""
+    """Return G with its diagonal raised by a few eps relative to itself, so that rounding leaves it
+    positive.
+    """
     return G + jnp.diag(jnp.diagonal(G) * (4 * jnp.finfo(G.dtype).eps))
 
 
 def tangent(k: int) -> np.ndarray:
     """Return an orthonormal basis (k, k - 1) of {sum = 0}: the last columns of a reflection."""
-    a = np.full(k, k**-0.5)  # The reflection sends this vector to the first unit vector.
+    # The reflection sends this vector to the first unit vector.
+    a = np.full(k, k**-0.5)
     a[0] -= 1.0
     return (np.eye(k) - 2 * np.outer(a, a) / max(a @ a, 1e-300))[:, 1:]
 
@@ -102,7 +109,10 @@ class Rows(eqx.Module):
     def factor(self, h: Array, g: Array) -> Array:
         """Return L^-1 of K + blockdiag(N' (diag h_i + g_i g_i') N)."""
         n, k = h.shape
-        M = h[:, :, None] * jnp.eye(k, dtype=h.dtype)[None] + g[:, :, None] * g[:, None, :]
+        M = (
+            h[:, :, None] * jnp.eye(k, dtype=h.dtype)[None]
+            + g[:, :, None] * g[:, None, :]
+        )
         if self.N is not None:
             M = jnp.einsum("ka,nkl,lb->nab", self.N, M, self.N)
         m = self.K.shape[0]
@@ -120,8 +130,12 @@ class Rows(eqx.Module):
         dv = self.solve_dual(factor, r, self.push(r), q)
         return dv, -r - self.pull(dv)
 
-    def refined(self, factor: Any, h: Array, g: Array, r: Array, q: Array) -> tuple[Array, Array]:
-        """Solve, and once more for what is left of the second equation; the first holds by construction."""
+    def refined(
+        self, factor: Any, h: Array, g: Array, r: Array, q: Array
+    ) -> tuple[Array, Array]:
+        """Solve, and once more for what is left of the second equation; the first holds by
+        construction.
+        """
         dv, de = self.solve(factor, r, q)
         left = q + self.push(de) - h * dv - g * jnp.sum(g * dv, axis=-1, keepdims=True)
         more = self.solve_dual(factor, r, jnp.zeros_like(q), left)
@@ -154,14 +168,18 @@ class Columns(eqx.Module):
         return self.At.reshape(-1, v.size) @ v.reshape(-1)
 
     def _root(self, h: Array, g: Array, x: Array) -> Array:
-        """Return F'x with M^-1 = F F', F = D (I - t a a'), D = diag(h)^-1/2; x may have axes before (n, k).
+        """Return F'x with M^-1 = F F', F = D (I - t a a'), D = diag(h)^-1/2; x may have axes before
+        (n, k).
 
-        a = D g / |D g|, 1 - t = (1 + |D g|^2)^-1/2. Simplex: a = D 1 / |D 1|, t = 1; x counts up to a constant in each
-        block, so the entry of largest D is made zero first: else it cancels, and a vertex costs all digits.
+        a = D g / |D g|, 1 - t = (1 + |D g|^2)^-1/2. Simplex: a = D 1 / |D 1|, t = 1; x counts up to
+        a constant in each block, so the entry of largest D is made zero first: else it cancels, and
+        a vertex costs all digits.
         """
         if self.flat:
             top = jnp.argmin(h, axis=-1, keepdims=True)
-            x = x - jnp.take_along_axis(x, jnp.broadcast_to(top, (*x.shape[:-1], 1)), axis=-1)
+            x = x - jnp.take_along_axis(
+                x, jnp.broadcast_to(top, (*x.shape[:-1], 1)), axis=-1
+            )
         return self._flatten(h, g, jax.lax.rsqrt(h) * x)
 
     def _flatten(self, h: Array, g: Array, x: Array) -> Array:
@@ -193,10 +211,13 @@ class Columns(eqx.Module):
     def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
         return self.solve(factor, c, q)[0]
 
-    def refined(self, factor: Any, h: Array, g: Array, r: Array, q: Array) -> tuple[Array, Array]:
+    def refined(
+        self, factor: Any, h: Array, g: Array, r: Array, q: Array
+    ) -> tuple[Array, Array]:
         """Solve, and once more for what is left of the first equation only.
 
-        The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both, 22 of 66 cases fail.
+        The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both,
+        22 of 66 cases fail.
         """
         dv, de = self.solve(factor, r, q)
         more, de2 = self.solve(factor, r + de + self.pull(dv), jnp.zeros_like(q))

@@ -8,13 +8,16 @@ import numpy as np
 from ..data.frames import Column, Frame
 from ..errors import UserError
 
-LEVELS = 50  # different texts of a column that are encoded; more are names, not categories
+# different texts of a column that are encoded; more are names, not categories
+LEVELS = 50
 KINDS = {True: "numbers", False: "texts"}
 
 
 @dataclass(frozen=True)
 class Feature:
-    """How a column becomes numbers: its value with `fill` where missing and a flag for that, or one 0/1 a level."""
+    """How a column becomes numbers: its value with `fill` where missing and a flag for that, or one
+    0/1 a level.
+    """
 
     name: str
     levels: tuple[str, ...] | None  # None: numeric
@@ -31,7 +34,9 @@ class Feature:
     def encode(self, column: Column) -> np.ndarray:
         """Return (n, width) numbers."""
         if self.levels is not None:
-            return np.stack([column.cells == level for level in self.levels], axis=1).astype(np.float64)
+            return np.stack(
+                [column.cells == level for level in self.levels], axis=1
+            ).astype(np.float64)
         missing = column.missing
         if missing.all():  # its cells are no numbers
             values = np.full(len(missing), self.fill)
@@ -50,7 +55,9 @@ class Feature:
             taken = f"taken as its median {self.fill:.6g}"
         missing = int(column.missing.sum())
         if missing:
-            notes.append(f"column {self.name!r}: {missing} of {len(column.cells)} cells are missing, {taken}")
+            notes.append(
+                f"column {self.name!r}: {missing} of {len(column.cells)} cells are missing, {taken}"
+            )
         if self.levels is None:
             return notes
         new = set(column.cells) - {None, *self.levels}
@@ -58,7 +65,9 @@ class Feature:
             which = f"{min(new)!r}"
             if len(new) > 1:
                 which = f"{len(new)} categories such as {which}"
-            notes.append(f"column {self.name!r}: {which}, not seen in the fit, taken as none of its categories")
+            notes.append(
+                f"column {self.name!r}: {which}, not seen in the fit, taken as none of its categories"
+            )
         return notes
 
 
@@ -76,7 +85,8 @@ class Encoder:
 
     def encode(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, p) numbers, and notes on what was missing or not seen before."""
-        columns = [frame[feature.name] for feature in self.features]  # a missing one is said first
+        # a missing one is said first
+        columns = [frame[feature.name] for feature in self.features]
         pairs = list(zip(self.features, columns, strict=True))
         for feature, column in pairs:
             if column.numeric != (feature.levels is None) and not column.missing.all():
@@ -100,21 +110,27 @@ def encoder_of(frame: Frame, targets: Sequence[str]) -> Encoder:
         if column.name in targets:
             continue
         if column.missing.all():
-            raise UserError(f"{frame.source}, column {column.name!r} has no filled cell; remove it.")
+            raise UserError(
+                f"{frame.source}, column {column.name!r} has no filled cell; remove it."
+            )
         reason = _useless(column, place, len(frame))
         if reason:
             left_out.append(f"column {column.name!r} is left out: {reason}")
         else:
             features.append(_feature(column))
     if not features:
-        raise UserError(f"{frame.source} has no column left to predict {', '.join(targets)} from.")
+        raise UserError(
+            f"{frame.source} has no column left to predict {', '.join(targets)} from."
+        )
     return Encoder(tuple(features), tuple(left_out))
 
 
 def _feature(column: Column) -> Feature:
     filled = column.cells[~column.missing]
     if column.numeric:
-        return Feature(column.name, None, float(np.median(filled)), bool(column.missing.any()))
+        return Feature(
+            column.name, None, float(np.median(filled)), bool(column.missing.any())
+        )
     return Feature(column.name, tuple(sorted(set(filled))))
 
 
@@ -138,14 +154,20 @@ def _useless(column: Column, place: int, n: int) -> str | None:
 def targets_of(frame: Frame, targets: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return (n, k) values, and the rows in which none is missing."""
     if len(set(targets)) < len(targets):
-        raise UserError(f"The targets {', '.join(targets)} name a column twice; name each column once.")
+        raise UserError(
+            f"The targets {', '.join(targets)} name a column twice; name each column once."
+        )
     columns = [frame[name] for name in targets]
     for column in columns:
         filled = column.cells[~column.missing]
         if not filled.size:
-            raise UserError(f"{frame.source}, column {column.name!r} has no filled cell; it cannot be a target.")
+            raise UserError(
+                f"{frame.source}, column {column.name!r} has no filled cell; it cannot be a target."
+            )
         if not column.numeric:
-            raise UserError(f"{frame.source}, column {column.name!r} holds texts; a target must be numeric.")
+            raise UserError(
+                f"{frame.source}, column {column.name!r} holds texts; a target must be numeric."
+            )
         if np.all(filled == filled[0]):
             raise UserError(
                 f"{frame.source}, column {column.name!r} is {filled[0]:g} in every row; a target must vary."

@@ -1,4 +1,6 @@
-"""Fit a table: judge the loss asked for and least squares on rows held out, then fit the former to all rows."""
+"""Fit a table: judge the loss asked for and least squares on rows held out, then fit the former to
+all rows.
+"""
 
 import dataclasses
 import time
@@ -10,7 +12,13 @@ import numpy as np
 from .. import __version__
 from ..data.frames import Frame
 from ..errors import UserError
-from ..theory.statistics import TINY, Interval, bootstrap_interval, median_interval, resamples
+from ..theory.statistics import (
+    TINY,
+    Interval,
+    bootstrap_interval,
+    median_interval,
+    resamples,
+)
 from .columns import Encoder, encoder_of, targets_of
 from .losses import NORMAL
 from .model import Asked, Model
@@ -21,25 +29,31 @@ ROWS = 10  # with fewer rows nothing can be held out
 HELD_OUT = 0.2  # the share of the rows that is
 RESAMPLES = 2000
 MANY = 5000  # rows that are resampled, at most
-ENOUGH = 20  # held-out rows for an interval; the mean of fewer is decided by one or two of them
+# held-out rows for an interval; the mean of fewer is decided by one or two of them
+ENOUGH = 20
 NAMES = {"l2": "l2", "l1": "l1", "huber": "Huber", "squared": "least squares"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """A fit: the model, what a reader of it should know, the settings tried, and errors on held-out rows."""
+    """A fit: the model, what a reader of it should know, the settings tried, and errors on held-out
+    rows.
+    """
 
     model: Model
     notes: list[str]
     path: list[dict[str, Any]]
     metrics: list[dict[str, Any]]
-    predictions: dict[str, np.ndarray]  # on the held-out rows, of the loss asked for and of least squares
+    # on the held-out rows, of the loss asked for and of least squares
+    predictions: dict[str, np.ndarray]
     truth: np.ndarray
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table ready to be fitted, which rows are held out, the fold of each row, and what a reader should know."""
+    """A table ready to be fitted, which rows are held out, the fold of each row, and what a reader
+    should know.
+    """
 
     encoder: Encoder
     X: np.ndarray
@@ -55,10 +69,14 @@ def fit(frame: Frame, asked: Asked, say: Say) -> Report:
     rows = prepare(frame, asked)
     found = {}
     for number, loss in enumerate(dict.fromkeys((asked.loss, "squared"))):
-        found[loss] = judged(rows, dataclasses.replace(asked, loss=loss), _part(say, number, loss))
+        found[loss] = judged(
+            rows, dataclasses.replace(asked, loss=loss), _part(say, number, loss)
+        )
     last = refitted(rows, asked, found[asked.loss], _part(say, 2, asked.loss))
     truth = rows.y[rows.held]
-    predictions = {loss: each.predict(rows.X[rows.held]) for loss, each in found.items()}
+    predictions = {
+        loss: each.predict(rows.X[rows.held]) for loss, each in found.items()
+    }
     metrics = compare(asked, truth, predictions)
     about = {
         "rows": len(rows.X),
@@ -70,7 +88,8 @@ def fit(frame: Frame, asked: Asked, say: Say) -> Report:
         "version": __version__,
     }
     if asked.loss == "huber":
-        about["delta"] = (NORMAL * last.scale).tolist()  # one for each target, in its units
+        # one for each target, in its units
+        about["delta"] = (NORMAL * last.scale).tolist()
     path = []
     for loss, each in found.items():
         path += each.rows(f"{NAMES[loss]}, to be judged")
@@ -83,20 +102,26 @@ def fit(frame: Frame, asked: Asked, say: Say) -> Report:
 
 
 def prepare(frame: Frame, asked: Asked) -> Rows:
-    """Return the rows that have every target, as numbers, and their split; what cannot be fitted is a sentence."""
+    """Return the rows that have every target, as numbers, and their split; what cannot be fitted is
+    a sentence.
+    """
     y, there = targets_of(frame, asked.targets)
     rng = np.random.default_rng(asked.seed)
     rows = np.flatnonzero(there)
     notes = []
     if not there.all():
-        notes.append(f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out")
+        notes.append(
+            f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"
+        )
     if len(rows) > MOST:
         notes.append(f"{MOST} of {len(rows)} rows, drawn at random, are used")
         rows = np.sort(rng.choice(rows, MOST, replace=False))
     frame = frame.rows(rows)
     n = len(frame)
     if n < ROWS:
-        raise UserError(f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more.")
+        raise UserError(
+            f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more."
+        )
     encoder = encoder_of(frame, asked.targets)
     X, about_cells = encoder.encode(frame)
     order = rng.permutation(n)
@@ -104,7 +129,9 @@ def prepare(frame: Frame, asked: Asked) -> Rows:
     held[order[: max(2, round(HELD_OUT * n))]] = True
     fold = np.empty(n, int)
     fold[order] = np.arange(n) % FOLDS
-    return Rows(encoder, X, y[rows], held, fold, [*notes, *about_cells, *encoder.left_out])
+    return Rows(
+        encoder, X, y[rows], held, fold, [*notes, *about_cells, *encoder.left_out]
+    )
 
 
 def judged(rows: Rows, asked: Asked, say: Say) -> Found:
@@ -133,17 +160,26 @@ def _far(found: Found, n: int) -> list[str]:
 
 
 def _unfinished(last: Found, judged: dict[str, Found]) -> list[str]:
-    """Return a sentence for the model, and for each fit it is judged by, that ended before it converged."""
+    """Return a sentence for the model, and for each fit it is judged by, that ended before it
+    converged.
+    """
     fits = {"the exact fit": last}
-    fits |= {f"the exact fit by {NAMES[loss]} without the held-out rows": each for loss, each in judged.items()}
+    fits |= {
+        f"the exact fit by {NAMES[loss]} without the held-out rows": each
+        for loss, each in judged.items()
+    }
     said = f"ended at its {EXACT_STEPS} steps, before it converged"
     return [f"{name} {said}" for name, each in fits.items() if each.fits.unfinished]
 
 
-def compare(asked: Asked, y: np.ndarray, predictions: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Return mean and median absolute errors on held-out rows, and the ratio to least squares, with 95 % intervals.
+def compare(
+    asked: Asked, y: np.ndarray, predictions: dict[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """Return mean and median absolute errors on held-out rows, and the ratio to least squares, with
+    95 % intervals.
 
-    The ratio is paired: both errors are of the same rows. With fewer than ENOUGH rows an interval is None.
+    The ratio is paired: both errors are of the same rows. With fewer than ENOUGH rows an interval
+    is None.
     """
     draws = resamples(len(y), RESAMPLES, MANY, asked.seed)
     rows = []

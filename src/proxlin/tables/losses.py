@@ -1,11 +1,23 @@
-"""The losses of a robust regression, by name; those that bend somewhere, such as Huber's, in units of the residuals."""
+"""The losses of a robust regression, by name; those that bend somewhere, such as Huber's, in units
+of the residuals.
+"""
 
 import math
 from collections.abc import Callable
 
-from ..outers import L1, L2, AbstractOuter, AbstractProximable, Huber, LInf, Quantile, SquaredL2
+from ..outers import (
+    L1,
+    L2,
+    AbstractOuter,
+    AbstractProximable,
+    Huber,
+    LInf,
+    Quantile,
+    SquaredL2,
+)
 
-NORMAL = 1.345  # Huber's delta, in deviations of the residuals: 95 % as efficient as least squares on normal errors
+# Huber's delta, in deviations of the residuals: 95 % as efficient as least squares on normal errors
+NORMAL = 1.345
 LOSSES: dict[str, Callable[[], AbstractProximable]] = {
     "l2": L2,
     "l1": L1,
@@ -14,11 +26,13 @@ LOSSES: dict[str, Callable[[], AbstractProximable]] = {
     "squared": SquaredL2,
     "median": lambda: Quantile(0.5),
 }
-NEARLY_SUPPORT = 1e-3  # the scale of a first fit, in deviations of the targets: Huber's loss is then l1, nearly
+# the scale of a first fit, in deviations of the targets: Huber's loss is then l1, nearly
+NEARLY_SUPPORT = 1e-3
 
 
 def has_scale(outer: AbstractOuter, k: int) -> bool:
-    """Return whether f bends somewhere between small and large residuals: its minimiser then depends on their units.
+    """Return whether f bends somewhere between small and large residuals: its minimiser then
+    depends on their units.
 
     Norms and other support functions do not (f(c u) = c f(u) for c > 0), nor do squares.
     """
@@ -32,9 +46,11 @@ def has_scale(outer: AbstractOuter, k: int) -> bool:
 
 
 def at_scale(outer: AbstractProximable, k: int, sigma: float) -> AbstractOuter:
-    """Return sigma f(u / sigma) for f with a scale: it bends where f did in units of sigma, and is as steep far away.
+    """Return sigma f(u / sigma) for f with a scale: it bends where f did in units of sigma, and is
+    as steep far away.
 
-    Its conjugate is sigma f*, which `dual_form` has as the indicator of a set and a square. Any other f is returned.
+    Its conjugate is sigma f*, which `dual_form` has as the indicator of a set and a square. Any
+    other f is returned.
     """
     if not has_scale(outer, k):
         return outer

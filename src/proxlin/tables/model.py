@@ -25,7 +25,16 @@ from .training import network_of, predict
 FORMAT = 1  # of the file; another one is refused
 LOSSES = ("l2", "l1", "huber", "squared")  # that a table is fitted by
 DAMAGED = (
-    *(AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError, NotImplementedError, EOFError),
+    *(
+        AttributeError,
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        NotImplementedError,
+        EOFError,
+    ),
     *(OverflowError, OSError),  # an integer such as 10^400; a disk that fails
 )
 UNITS = tuple(field.name for field in dataclasses.fields(Units))
@@ -53,10 +62,16 @@ class Model:
     about: dict[str, Any]  # settings chosen, metrics and the version, for a reader
 
     def predict(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
-        """Return (n, k) predictions in the units of the targets, and notes on cells that the fit had not seen."""
+        """Return (n, k) predictions in the units of the targets, and notes on cells that the fit
+        had not seen.
+        """
         X, notes = self.encoder.encode(frame)
-        network = network_of(self.encoder.width, self.asked.hidden, len(self.asked.targets))
-        found = self.units.given(predict(network, self.w, self.units.features(X)).mean(axis=0))
+        network = network_of(
+            self.encoder.width, self.asked.hidden, len(self.asked.targets)
+        )
+        found = self.units.given(
+            predict(network, self.w, self.units.features(X)).mean(axis=0)
+        )
         wrong = ~np.isfinite(found).all(axis=1)
         if wrong.any():
             raise UserError(
@@ -76,20 +91,29 @@ class Model:
             "format": FORMAT,
             "version": __version__,
             "asked": dataclasses.asdict(self.asked),
-            "features": [dataclasses.asdict(feature) for feature in self.encoder.features],
+            "features": [
+                dataclasses.asdict(feature) for feature in self.encoder.features
+            ],
             "left_out": self.encoder.left_out,
             "about": self.about,
         }
         arrays = {"json": np.frombuffer(json.dumps(text).encode(), np.uint8)}
-        arrays |= {f"w{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.w))}
-        arrays |= {f"units.{name}": value for name, value in dataclasses.asdict(self.units).items()}
+        arrays |= {
+            f"w{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.w))
+        }
+        arrays |= {
+            f"units.{name}": value
+            for name, value in dataclasses.asdict(self.units).items()
+        }
         buffer = io.BytesIO()
         write_arrays(buffer, arrays)
         return buffer.getvalue()
 
 
 def load_model(path: str | Path) -> Model:
-    """Return the model saved at path. Every array is checked before it is made, and nothing is unpickled."""
+    """Return the model saved at path. Every array is checked before it is made, and nothing is
+    unpickled.
+    """
     path = Path(path)
     finish(path.parent)
     check_readable(path)
@@ -101,7 +125,9 @@ def load_model(path: str | Path) -> Model:
             return _model(text, arrays)
         version = text.get("version")
     except DAMAGED as error:
-        raise UserError(f"{path} is not a model written by proxlin fit, or it is damaged.") from error
+        raise UserError(
+            f"{path} is not a model written by proxlin fit, or it is damaged."
+        ) from error
     raise UserError(
         f"{path} is a model of format {str(found)[:20]} (proxlin {str(version)[:20]}); "
         f"proxlin {__version__} reads format {FORMAT}: fit it again."
@@ -109,7 +135,9 @@ def load_model(path: str | Path) -> Model:
 
 
 def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
-    """Return a model with everything of the right type, shape and size, or raise one of the errors DAMAGED."""
+    """Return a model with everything of the right type, shape and size, or raise one of the errors
+    DAMAGED.
+    """
     targets = _texts(text["asked"]["targets"])
     asked = Asked(**(text["asked"] | {"targets": targets}))
     _demand(type(asked.hidden) is int and asked.hidden >= 0)
@@ -118,7 +146,9 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     encoder = Encoder(features, _texts(text["left_out"]))
     p = encoder.width
     k = len(targets)
-    units = Units(**{name: _floats(arrays[f"units.{name}"], np.float64) for name in UNITS})
+    units = Units(
+        **{name: _floats(arrays[f"units.{name}"], np.float64) for name in UNITS}
+    )
     _demand(units.x_center.shape == units.x_scale.shape == (p,))
     _demand(units.y_center.shape == units.y_scale.shape == (k,))
     _demand(np.all(units.x_scale > 0) and np.all(units.y_scale > 0))

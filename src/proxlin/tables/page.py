@@ -1,4 +1,6 @@
-"""What a fit leaves in its folder: the model, its metrics and settings as tables, figures, and the page."""
+"""What a fit leaves in its folder: the model, its metrics and settings as tables, figures, and the
+page.
+"""
 
 import dataclasses
 import json
@@ -54,7 +56,9 @@ def write(out: Path, source: str, report: Report) -> Path:
         "metrics.json": (json.dumps(data, indent=1) + "\n").encode(),
         PAGE: page.encode(),
     }
-    files |= {f"figures/held-out.{suffix}": content for suffix, content in pictures.items()}
+    files |= {
+        f"figures/held-out.{suffix}": content for suffix, content in pictures.items()
+    }
     files[MODEL] = model.packed()  # last, as it is what the others are about
     write_folder(out, files)
     return out / PAGE
@@ -72,7 +76,9 @@ def headline(report: Report) -> list[str]:
         if row[f"{name} low"] is None:
             word = "smaller" if excess < 0 else "larger"
             why = without_interval(report.model.about["held_out"])
-            lines.append(f"{error} {abs(excess):.1%} {word} than that of least squares, which may be chance: {why}.")
+            lines.append(
+                f"{error} {abs(excess):.1%} {word} than that of least squares, which may be chance: {why}."
+            )
             continue
         low = row[f"{name} low"] - 1
         high = row[f"{name} high"] - 1
@@ -146,11 +152,22 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
     points = []
     for j, (name, axes) in enumerate(zip(targets, panels, strict=False)):
         y = report.truth[:SHOWN, j]
-        low, high = _limits(np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]]))
+        low, high = _limits(
+            np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]])
+        )
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
-        for (loss, z), look in zip(report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True):
-            points += _draw_rows(axes, j, NAMES[loss], look, y, z[:SHOWN, j], (low, high))
-        axes.set(xlabel=f"true {_plain(name)}", ylabel="predicted", xlim=(low, high), ylim=(low, high))
+        for (loss, z), look in zip(
+            report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True
+        ):
+            points += _draw_rows(
+                axes, j, NAMES[loss], look, y, z[:SHOWN, j], (low, high)
+            )
+        axes.set(
+            xlabel=f"true {_plain(name)}",
+            ylabel="predicted",
+            xlim=(low, high),
+            ylim=(low, high),
+        )
         axes.legend()
     for axes in panels[len(targets) :]:
         axes.set_axis_off()
@@ -158,7 +175,13 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
 
 
 def _draw_rows(
-    axes: Any, panel: int, name: str, look: tuple[str, str], y: np.ndarray, z: np.ndarray, limits: tuple[float, float]
+    axes: Any,
+    panel: int,
+    name: str,
+    look: tuple[str, str],
+    y: np.ndarray,
+    z: np.ndarray,
+    limits: tuple[float, float],
 ) -> list[Point]:
     """Draw the predictions z of y by one loss; return what hovering over them tells."""
     colour, mark = look
@@ -171,14 +194,24 @@ def _draw_rows(
     style: dict[str, Any] = {"color": colour, "fillstyle": "none", "linestyle": "none"}
     axes.plot(a[~outside], b[~outside], mark, markersize=3, label=label, **style)
     for side, where in _edges(y, z, *limits).items():
-        (triangles,) = axes.plot(a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **style)
-        triangles.set_in_layout(False)  # they lie across the edge, and would push the panels together
-    texts = [f"{name}: true {true:.5g}, predicted {found:.5g}" for true, found in zip(y, z, strict=True)]
+        (triangles,) = axes.plot(
+            a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **style
+        )
+        # they lie across the edge, and would push the panels together
+        triangles.set_in_layout(False)
+    texts = [
+        f"{name}: true {true:.5g}, predicted {found:.5g}"
+        for true, found in zip(y, z, strict=True)
+    ]
     return [Point(panel, *place) for place in zip(a, b, texts, strict=True)]
 
 
-def _edges(y: np.ndarray, z: np.ndarray, low: float, high: float) -> dict[str, np.ndarray]:
-    """Return for each marker, a triangle that points to where they are, the rows outside the frame on that side."""
+def _edges(
+    y: np.ndarray, z: np.ndarray, low: float, high: float
+) -> dict[str, np.ndarray]:
+    """Return for each marker, a triangle that points to where they are, the rows outside the frame
+    on that side.
+    """
     right = y > high
     left = y < low
     beside = right | left

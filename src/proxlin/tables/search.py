@@ -1,6 +1,7 @@
 """Settings by cross-validation, and the fit of the best.
 
-chosen = argmin over settings of the mean of f over rows, each predicted by a fit that did not see it
+chosen = argmin over settings of the mean of f over rows, each predicted by a fit that did not see
+it
 """
 
 import dataclasses
@@ -20,22 +21,37 @@ from .training import STOCHASTIC, Fits, Say, Setting, Task, predict, solver_of, 
 
 FOLDS = 5
 MEMBERS = 10  # networks from different starts, whose mean is the model
-LARGE = 2000  # above so many rows one fold tells settings apart, and FEWER members are enough
+# above so many rows one fold tells settings apart, and FEWER members are enough
+LARGE = 2000
 FEWER = 3
 REACH = 5.0  # deviations; a normal residual is beyond them once in two million
 ROUNDS = 50  # of a linear fit and the scale of its residuals
 SAME = 1e-4  # relative; a smaller change of the scale ends the rounds
 VERY_LARGE = 1e30  # the error of a fit that is not finite; its square is finite
 STRAIGHT = Setting(0.0, 0.0, 0.3)  # a linear model
-FIRST = (STRAIGHT, Setting(1.0, 1e-3))  # of these two the one with the smaller residuals tells their scale
+# of these two the one with the smaller residuals tells their scale
+FIRST = (STRAIGHT, Setting(1.0, 1e-3))
 LINEAR = tuple(Setting(0.0, ridge) for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 0.0))
 NETWORKS = (
     STRAIGHT,
-    *(Setting(1.0, ridge, step) for ridge in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4) for step in (0.3, 1.0, 3.0)),
+    *(
+        Setting(1.0, ridge, step)
+        for ridge in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4)
+        for step in (0.3, 1.0, 3.0)
+    ),
 )
 FEW_NETWORKS = (
     STRAIGHT,
-    *(Setting(1.0, ridge, step) for ridge, step in ((1e-2, 1.0), (1e-3, 1.0), (1e-5, 0.3), (1e-5, 1.0), (1e-5, 5.0))),
+    *(
+        Setting(1.0, ridge, step)
+        for ridge, step in (
+            (1e-2, 1.0),
+            (1e-3, 1.0),
+            (1e-5, 0.3),
+            (1e-5, 1.0),
+            (1e-5, 5.0),
+        )
+    ),
 )
 
 
@@ -54,12 +70,18 @@ class Found:
 
     @property
     def scale(self) -> np.ndarray:
-        """Return the scale of each target's residuals that the loss was given, in the units of the table."""
+        """Return the scale of each target's residuals that the loss was given, in the units of the
+        table.
+        """
         return self.task.sigma * self.units.y_scale
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return the mean prediction of the fits, in the units of the table."""
-        return self.units.given(predict(self.task.network(), self.fits.w, self.units.features(X)).mean(axis=0))
+        return self.units.given(
+            predict(self.task.network(), self.fits.w, self.units.features(X)).mean(
+                axis=0
+            )
+        )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return a row for each setting that was tried."""
@@ -79,14 +101,28 @@ class Found:
 
 
 def search(
-    X: np.ndarray, y: np.ndarray, asked: Asked, fold: np.ndarray, say: Say, settings: Sequence[Setting] = ()
+    X: np.ndarray,
+    y: np.ndarray,
+    asked: Asked,
+    fold: np.ndarray,
+    say: Say,
+    settings: Sequence[Setting] = (),
 ) -> Found:
-    """Find the best setting (of all if none is given) for the rows whose fold is not -1, and fit it to them."""
+    """Find the best setting (of all if none is given) for the rows whose fold is not -1, and fit it
+    to them.
+    """
     used = fold >= 0
     large = len(X) > LARGE
     folds = 1 if large else FOLDS
     units = units_of(X[used], y[used])
-    task = Task(units.features(X), units.targets(y), asked.hidden, asked.loss, asked.solver, asked.seed)
+    task = Task(
+        units.features(X),
+        units.targets(y),
+        asked.hidden,
+        asked.loss,
+        asked.solver,
+        asked.seed,
+    )
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)
     if has_scale(LOSSES[asked.loss](), y.shape[1]):
@@ -101,12 +137,20 @@ def search(
     best = settings[0]
     losses = np.zeros((1, 1))
     if len(settings) > 1:
-        best, losses = choose(task, settings, fold, folds, lambda what, share: say(what, 0.7 * share))
+        best, losses = choose(
+            task, settings, fold, folds, lambda what, share: say(what, 0.7 * share)
+        )
     count = 1
     if best.start:
         count = FEWER if large else MEMBERS
     weights = np.repeat(used[None].astype(float), count, axis=0)
-    fits = train(task, [best] * count, weights, range(count), lambda what, share: say(what, 0.7 + 0.3 * share))
+    fits = train(
+        task,
+        [best] * count,
+        weights,
+        range(count),
+        lambda what, share: say(what, 0.7 + 0.3 * share),
+    )
     return Found(settings, losses, best, task, why, units, fits, far)
 
 
@@ -116,29 +160,43 @@ def _settings(asked: Asked, solver: str, large: bool) -> tuple[Setting, ...]:
     if asked.hidden:
         settings = FEW_NETWORKS if large else NETWORKS
     if solver == "prox_linear":
-        settings = tuple(dict.fromkeys(dataclasses.replace(setting, step=1.0) for setting in settings))
+        settings = tuple(
+            dict.fromkeys(
+                dataclasses.replace(setting, step=1.0) for setting in settings
+            )
+        )
     return settings
 
 
 def choose(
     task: Task, settings: tuple[Setting, ...], fold: np.ndarray, folds: int, say: Say
 ) -> tuple[Setting, np.ndarray]:
-    """Return the setting of least mean loss on rows it did not see, the first of equals, and all losses."""
+    """Return the setting of least mean loss on rows it did not see, the first of equals, and all
+    losses.
+    """
 
     def evaluate(trials: list[Trial]) -> list[np.ndarray]:
-        return list(cross_validated(task, [trial.setting["fit"] for trial in trials], fold, folds, say))
+        return list(
+            cross_validated(
+                task, [trial.setting["fit"] for trial in trials], fold, folds, say
+            )
+        )
 
     everything = tuple(range(len(settings)))
     grid = Grid({"fit": Choice(settings, everything)}, len(settings))
-    (best,) = tune_grids([grid], evaluate, lambda runs: float(runs[0].mean()), seeds=[1])
+    (best,) = tune_grids(
+        [grid], evaluate, lambda runs: float(runs[0].mean()), seeds=[1]
+    )
     return best.setting["fit"], np.stack([runs[0] for _, runs in best.tried])
 
 
-def cross_validated(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
+def cross_validated(
+    task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say
+) -> np.ndarray:
     """Return (settings, rows): each row's loss in the fold that did not see it.
 
-    Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more than the
-    predictions do: they do not decide. So least squares is judged by the l2 loss.
+    Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more
+    than the predictions do: they do not decide. So least squares is judged by the l2 loss.
     """
     error = unseen_errors(task, settings, fold, folds, say)
     outer = task.outer()
@@ -147,7 +205,9 @@ def cross_validated(task: Task, settings: Sequence[Setting], fold: np.ndarray, f
     return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
 
 
-def unseen_errors(task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say) -> np.ndarray:
+def unseen_errors(
+    task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say
+) -> np.ndarray:
     """Return (settings, rows, targets): each row's error in the fold that did not see it."""
     training = np.stack([(fold >= 0) & (fold != j) for j in range(folds)]).astype(float)
     weights = np.tile(training, (len(settings), 1))
@@ -163,8 +223,11 @@ def unseen_errors(task: Task, settings: Sequence[Setting], fold: np.ndarray, fol
     return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
 
 
-def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tuple[Units, float]:
-    """Return units in which the residuals of a robust fit have one scale for all targets, and that scale.
+def of_residuals(
+    task: Task, units: Units, fold: np.ndarray, folds: int
+) -> tuple[Units, float]:
+    """Return units in which the residuals of a robust fit have one scale for all targets, and that
+    scale.
 
     A linear model's are those of its own rows, and an exact one is fitted again until the scale comes to rest, as R's
     `rlm` does. A network comes too near to the rows it has seen, so its residuals are those of rows it has not.
@@ -173,7 +236,9 @@ def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tupl
         first = dataclasses.replace(task, sigma=NEARLY_SUPPORT)
         errors = unseen_errors(first, FIRST, fold, folds, _say_nothing)
         scales = [residual_scale(each, np.ones(len(each))) for each in errors]
-        return units.of_residuals(np.maximum(np.min(scales, axis=0), LEAST) * units.y_scale)
+        return units.of_residuals(
+            np.maximum(np.min(scales, axis=0), LEAST) * units.y_scale
+        )
     used = fold >= 0
     now = units
     sigma = NEARLY_SUPPORT
@@ -182,9 +247,13 @@ def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tupl
     if task.solver in STOCHASTIC:
         rounds = 1
     for _ in range(rounds):
-        here = dataclasses.replace(task, y=now.targets(units.given(task.y)), sigma=sigma)
+        here = dataclasses.replace(
+            task, y=now.targets(units.given(task.y)), sigma=sigma
+        )
         away = (here.y - _straight(here, used))[used] * now.y_scale
-        scale = np.maximum(residual_scale(away, np.ones(len(away))), LEAST * units.y_scale)
+        scale = np.maximum(
+            residual_scale(away, np.ones(len(away))), LEAST * units.y_scale
+        )
         now, sigma = units.of_residuals(scale)
         if np.all(np.abs(scale - before) <= SAME * scale):
             break
@@ -195,8 +264,8 @@ def of_residuals(task: Task, units: Units, fold: np.ndarray, folds: int) -> tupl
 def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
     """Return targets no farther than REACH deviations of the residuals from a linear fit to `rows`.
 
-    A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but where rows are sparse a
-    network follows a single outlier, and it then gets no farther than that.
+    A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but
+    where rows are sparse a network follows a single outlier, and it then gets no farther than that.
     """
     fitted = _straight(task, rows)
     away = task.y - fitted

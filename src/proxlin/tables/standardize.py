@@ -1,4 +1,6 @@
-"""Units in which a table is fitted: features by mean and deviation, targets by what outliers leave as it is."""
+"""Units in which a table is fitted: features by mean and deviation, targets by what outliers leave
+as it is.
+"""
 
 import dataclasses
 import math
@@ -8,7 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 DEVIATION = 1.4826  # of a normal distribution, over its median absolute deviation
-LEAST = 1e-6  # of a target's own scale; residuals below it are zero up to rounding, and the loss is then its support
+# of a target's own scale; residuals below it are zero up to rounding, and the loss is then its
+# support
+LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Units:
 
 
 def units_of(X: np.ndarray, y: np.ndarray, s: np.ndarray | None = None) -> Units:
-    """Return units of features by mean and deviation, of targets by median and median absolute deviation.
+    """Return units of features by mean and deviation, of targets by median and median absolute
+    deviation.
 
     s are sample weights; a row of weight 0 is no row, however large its numbers are.
     """
@@ -63,7 +68,8 @@ def units_of(X: np.ndarray, y: np.ndarray, s: np.ndarray | None = None) -> Units
     y_center = median(z, s)
     away = np.abs(z - y_center)
     spread = DEVIATION * median(away, s)
-    # Where more than half of a target's values are equal, the median tells no spread and the mean does.
+    # Where more than half of a target's values are equal, the median tells no spread and the mean
+    # does.
     y_scale = np.where(spread > 0, spread, np.average(away, axis=0, weights=s))
     return Units(
         x_center * x_power,
@@ -98,15 +104,22 @@ def residual_scale(residuals: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def _below_one(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divide columns by a power of two, so that no square of them overflows or is lost; return these powers too."""
+    """Divide columns by a power of two, so that no square of them overflows or is lost; return
+    these powers too.
+    """
     top = np.abs(values).max(axis=0, initial=0)
     exponent = np.frexp(top)[1]
-    power = np.ldexp(1.0, np.clip(exponent, -1000, 1000))  # exact, and so is the way back
+    # exact, and so is the way back
+    power = np.ldexp(1.0, np.clip(exponent, -1000, 1000))
     return values / power, power
 
 
-def _standardized(values: np.ndarray, center: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return (values - center) / scale, by halves: the difference of two large numbers does not overflow."""
+def _standardized(
+    values: np.ndarray, center: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Return (values - center) / scale, by halves: the difference of two large numbers does not
+    overflow.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return (values / 2 - center / 2) / (scale / 2)
 

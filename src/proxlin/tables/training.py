@@ -2,8 +2,9 @@
 
     min_w  (1/n) sum_i s_i f(predict(w, x_i) - y_i) + ridge/2 |w|^2,     x and y standardised
 
-A fold of a cross-validation is a vector of weights s with 0 for the rows held out, so every fit has the same shapes:
-the stochastic method runs them as one `vmap` over (start, ridge, step, s) with one compilation.
+A fold of a cross-validation is a vector of weights s with 0 for the rows held out, so every fit has
+the same shapes: the stochastic method runs them as one `vmap` over (start, ridge, step, s) with one
+compilation.
 """
 
 import math
@@ -45,12 +46,15 @@ CELLS = 200_000  # rows times fits that are predicted at once
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
-Say = Callable[[str, float], None]  # what is being done, and the share of it that is done
+# what is being done, and the share of it that is done
+Say = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The start (0: a linear model, which stays one; 1: a random network), the ridge, and the step times |J|^2."""
+    """The start (0: a linear model, which stays one; 1: a random network), the ridge, and the step
+    times |J|^2.
+    """
 
     start: float
     ridge: float
@@ -67,7 +71,8 @@ class Task:
     loss: str
     solver: str
     seed: int
-    sigma: float = 1.0  # the scale of the residuals of every target, for a loss that has one (Huber's)
+    # the scale of the residuals of every target, for a loss that has one (Huber's)
+    sigma: float = 1.0
 
     def outer(self) -> AbstractOuter:
         """Return the loss, at the scale of the residuals if it has one."""
@@ -80,16 +85,24 @@ class Task:
     def problem(self, dtype: Any, ridge: Any, s: Any) -> MeanOfLosses:
         """Return the problem of a ridge and of row weights s."""
         data = (jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype))
-        return MeanOfLosses(residual(self.network()), self.outer(), data, ridge=ridge, weights=s)
+        return MeanOfLosses(
+            residual(self.network()), self.outer(), data, ridge=ridge, weights=s
+        )
 
-    def starts(self, settings: Sequence[Setting], members: Sequence[int], dtype: Any) -> Params:
+    def starts(
+        self, settings: Sequence[Setting], members: Sequence[int], dtype: Any
+    ) -> Params:
         """Return the starts, stacked; a member has the same one under every setting."""
         scales = jnp.asarray([each.start for each in settings], dtype)
-        return _starts(self.network(), jax.random.key(self.seed), jnp.asarray(members), scales)
+        return _starts(
+            self.network(), jax.random.key(self.seed), jnp.asarray(members), scales
+        )
 
 
 @compiled
-def _starts(network: "MLP | WithLinear", key: Array, members: Array, scales: Array) -> Params:
+def _starts(
+    network: "MLP | WithLinear", key: Array, members: Array, scales: Array
+) -> Params:
     def one(member: Array, scale: Array) -> Params:
         w = network.init(jax.random.fold_in(key, member), scale.dtype)
         return jax.tree.map(lambda x: x * scale, w)
@@ -105,7 +118,9 @@ def network_of(features: int, hidden: int, targets: int) -> MLP | WithLinear:
 
 
 def solver_of(task: Task) -> tuple[str, str]:
-    """Return the name of the solver and why: exact steps for a linear model of moderate size, else a stochastic one."""
+    """Return the name of the solver and why: exact steps for a linear model of moderate size, else
+    a stochastic one.
+    """
     if task.solver != "auto":
         return task.solver, "as asked"
     if task.hidden and task.loss == "squared":
@@ -113,13 +128,18 @@ def solver_of(task: Task) -> tuple[str, str]:
     if task.hidden:
         return "sgd", "a stochastic method trains networks of all settings at once"
     problem = task.problem(jnp.float64, 1.0, None)
-    w = jax.tree.map(lambda leaf: leaf[0], task.starts([Setting(0.0, 1.0)], [0], jnp.float64))
+    w = jax.tree.map(
+        lambda leaf: leaf[0], task.starts([Setting(0.0, 1.0)], [0], jnp.float64)
+    )
     found, why = choose(problem, w)
+    if found.name() not in SOLVERS:
+        return "sgd", "exact steps would take too long"
     return found.name(), why
 
 
 class Fits(NamedTuple):
-    """The parameters of some fits, stacked, and how many of them ended at their budget before they converged.
+    """The parameters of some fits, stacked, and how many of them ended at their budget before they
+    converged.
 
     A stochastic fit is never among these, as its budget is where it is meant to end.
     """
@@ -129,9 +149,14 @@ class Fits(NamedTuple):
 
 
 def train(
-    task: Task, settings: Sequence[Setting], weights: Float[np.ndarray, "m n"], members: Sequence[int], say: Say
+    task: Task,
+    settings: Sequence[Setting],
+    weights: Float[np.ndarray, "m n"],
+    members: Sequence[int],
+    say: Say,
 ) -> Fits:
-    """Return m fits: fit j has settings[j], the rows weighted by weights[j], and the start members[j].
+    """Return m fits: fit j has settings[j], the rows weighted by weights[j], and the start
+    members[j].
 
     The solver of the task is named (see `solver_of`).
     """
@@ -141,9 +166,18 @@ def train(
     found = []
     unfinished = 0
     for j, setting in enumerate(settings):
-        problem = task.problem(jnp.float64, max(setting.ridge, LEAST_RIDGE), jnp.asarray(weights[j]))
+        problem = task.problem(
+            jnp.float64, max(setting.ridge, LEAST_RIDGE), jnp.asarray(weights[j])
+        )
         start = jax.tree.map(lambda leaf, j=j: leaf[j], starts)
-        solution = minimize(problem, start, prox_linear(), steps=EXACT_STEPS, tol=EXACT_TOL, seed=task.seed)
+        solution = minimize(
+            problem,
+            start,
+            prox_linear(),
+            steps=EXACT_STEPS,
+            tol=EXACT_TOL,
+            seed=task.seed,
+        )
         found.append(jax.tree.map(np.asarray, solution.w))
         unfinished += solution.status == Status.budget
         say(task.solver, (j + 1) / len(settings))
@@ -151,9 +185,15 @@ def train(
 
 
 def _train_stochastic(
-    task: Task, settings: Sequence[Setting], weights: np.ndarray, members: Sequence[int], say: Say
+    task: Task,
+    settings: Sequence[Setting],
+    weights: np.ndarray,
+    members: Sequence[int],
+    say: Say,
 ) -> Params:
-    """Run the fits some at a time; the last ones are filled up with copies: one shape, one compilation."""
+    """Run the fits some at a time; the last ones are filled up with copies: one shape, one
+    compilation.
+    """
     m = len(settings)
     together = FEW
     if len(task.x) * FITS < SMALL:
@@ -161,14 +201,22 @@ def _train_stochastic(
     found = []
     for first in range(0, m, together):
         now = [min(first + j, m - 1) for j in range(together)]
-        part = lambda share, first=first: say(task.solver, min(1.0, (first + share * together) / m))
+        part = lambda share, first=first: say(
+            task.solver, min(1.0, (first + share * together) / m)
+        )
         chosen = [settings[j] for j in now]
         starts = [members[j] for j in now]
-        found.append(_all_at_once(task, chosen, weights[now], starts, STOCHASTIC[task.solver], part))
+        found.append(
+            _all_at_once(
+                task, chosen, weights[now], starts, STOCHASTIC[task.solver], part
+            )
+        )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
 
 
-def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "m n k"]:
+def predict(
+    network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]
+) -> Float[np.ndarray, "m n k"]:
     """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
     w = jax.tree.map(jnp.asarray, w)
     first = jax.tree.leaves(w)[0]
@@ -176,8 +224,10 @@ def predict(network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]) -
     size = min(n, max(1, CELLS // len(first)))
     parts = []
     for start in range(0, n, size):
-        rows = np.minimum(np.arange(start, start + size), n - 1)  # the last batch is filled up with the last row
-        with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and so is what follows from it
+        # the last batch is filled up with the last row
+        rows = np.minimum(np.arange(start, start + size), n - 1)
+        # a number beyond float32 is infinite there, and so is what follows from it
+        with np.errstate(over="ignore"):
             batch = jnp.asarray(x[rows], first.dtype)
         parts.append(np.asarray(_predict(network, w, batch), np.float64))
     return np.concatenate(parts, axis=1)[:, :n]
@@ -189,7 +239,9 @@ def _predict(network: MLP | WithLinear, w: Params, x: Array) -> Array:
 
 
 class Falling(AbstractSchedule):
-    """s (1 - t / count): the last iterate is then as good as an average (Zamani and Glineur, arXiv 2307.11134)."""
+    """s (1 - t / count): the last iterate is then as good as an average (Zamani and Glineur, arXiv
+    2307.11134).
+    """
 
     s: Array
     count: int = eqx.field(static=True)
@@ -213,7 +265,8 @@ def _all_at_once(
     dtype = jnp.float32
     size = p + 1.0  # |J|^2 of the start, about
     if task.hidden:
-        # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear part
+        # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear
+        # part
         size = 0.4 * task.hidden + 10.0 * (p + 1)
     w = task.starts(settings, members, dtype)
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
@@ -222,7 +275,9 @@ def _all_at_once(
     each = (ridges, jnp.asarray(weights, dtype), steps)
     key = jax.random.key(task.seed)
     for piece in range(PIECES):
-        w = _piece(method, problem, w, key, jnp.int32(piece), each, (length, length * PIECES))
+        w = _piece(
+            method, problem, w, key, jnp.int32(piece), each, (length, length * PIECES)
+        )
         jax.block_until_ready(w)
         say((piece + 1) / PIECES)
     return jax.tree.map(np.asarray, w)
@@ -236,7 +291,9 @@ class _Pieces(AbstractWrapper):
     def init(self, problem: AbstractProblem, w: Params) -> Any:
         return self.solver.init(problem, w)
 
-    def step(self, problem: AbstractProblem, state: Any, drawn: Any) -> tuple[Any, Info]:
+    def step(
+        self, problem: AbstractProblem, state: Any, drawn: Any
+    ) -> tuple[Any, Info]:
         return self.solver.step(problem, state, drawn)
 
     def epoch(self, problem: AbstractProblem) -> int:
@@ -245,7 +302,13 @@ class _Pieces(AbstractWrapper):
 
 @compiled
 def _piece(
-    method: Callable, problem: MeanOfLosses, w: Params, key: Array, piece: Array, each: Any, counts: tuple
+    method: Callable,
+    problem: MeanOfLosses,
+    w: Params,
+    key: Array,
+    piece: Array,
+    each: Any,
+    counts: tuple,
 ) -> Params:
     """Return every fit after the next steps: `counts` are those of this piece and of all."""
     length, count = counts
@@ -253,7 +316,9 @@ def _piece(
 
     def one(w: Params, ridge: Array, s: Array, step: Array) -> Params:
         solver = _Pieces(method(Falling(step, count)), length)
-        own = MeanOfLosses(problem.inner, problem.outer, problem.data, ridge=ridge, weights=s)
+        own = MeanOfLosses(
+            problem.inner, problem.outer, problem.data, ridge=ridge, weights=s
+        )
         state = eqx.tree_at(lambda state: state.t, solver.init(own, w), start)
         _, record = advance(own, solver, state, key, start, Limits(start + length))
         return record.w

@@ -1,4 +1,5 @@
-"""Propositions 1 and 2 of the paper as functions: the quadratic radius, the noise window, and what they are made of.
+"""Propositions 1 and 2 of the paper as functions: the quadratic radius, the noise window, and what
+they are made of.
 
     Prop. 1   R = (sharpness least_singular)^2 / (kappa n^2),  kappa >= L l / sqrt n
               F_{t+1} - F* <= F_t - F* - R/2  while  F_t - F* >= R,  and  (F_t - F*)^2 / (2 R)  from then on

@@ -1,4 +1,5 @@
-"""The constants of Proposition 1 where they are not known: local ones, measured at w and along a step.
+"""The constants of Proposition 1 where they are not known: local ones, measured at w and along a
+step.
 
 least_singular = sigma_min(J(w)'),      smoothness = sup over s of |phi''(w + s d)[e, e]|,  e = d / |d|
 """
@@ -15,20 +16,23 @@ from jaxtyping import Array
 
 from ..checks import check_like, check_parameters, whole
 from ..compiled import compiled
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem
 from ..types import Params, dtype_of, is_parameter, parameters
 
 
 @dataclasses.dataclass(frozen=True)
 class Singular:
-    """A Ritz value of the least singular value, never below it; a squared singular value is within `residual` of its
-    square."""
+    """A Ritz value of the least singular value, never below it; a squared singular value is within
+    `residual` of its square.
+    """
 
     value: float
     residual: float
     steps: int
 
 
+@in_the_precision_of_w
 def least_singular(problem: AbstractProblem, w: Params) -> float:
     """Return sigma_min(J(w)'), J (nk, d) the Jacobian of the stacked phi: 0 if nk > d.
 
@@ -38,10 +42,16 @@ def least_singular(problem: AbstractProblem, w: Params) -> float:
     return float(_least_singular(problem, w))
 
 
+@in_the_precision_of_w
 def least_singular_matrix_free(
-    problem: AbstractProblem, w: Params, tol: float = 1e-8, steps: int | None = None, seed: int = 0
+    problem: AbstractProblem,
+    w: Params,
+    tol: float = 1e-8,
+    steps: int | None = None,
+    seed: int = 0,
 ) -> Singular:
-    """Return sigma_min(J(w)') by products with J and J' alone: the bidiagonalisation J'U = V C of Golub and Kahan.
+    """Return sigma_min(J(w)') by products with J and J' alone: the bidiagonalisation J'U = V C of
+    Golub and Kahan.
 
         alpha_j v_j = J'u_j - beta_j v_{j-1},      beta_{j+1} u_{j+1} = J v_j - alpha_j u_j
 
@@ -63,7 +73,9 @@ def least_singular_matrix_free(
     beta = 0.0
     U = np.zeros((0, u.size))
     C = np.zeros((0, 0))
-    look = 1  # the next m at which C is looked at; it grows by a quarter, so that looking costs no more than m steps
+    # the next m at which C is looked at; it grows by a quarter, so that looking costs no more than
+    # m steps
+    look = 1
     for m in range(1, most + 1):
         U = np.vstack([U, u])
         along = jnp.asarray(u.reshape(shape), dtype)
@@ -72,10 +84,12 @@ def least_singular_matrix_free(
         C[-1, -1] = float(alpha)
         C[-2:-1, -1] = beta
         u = np.asarray(image, float).ravel() - float(alpha) * u
-        for _ in range(2):  # once leaves what rounding lost where u is nearly in the span of U
+        # once leaves what rounding lost where u is nearly in the span of U
+        for _ in range(2):
             u = u - U.T @ (U @ u)
         beta = float(np.linalg.norm(u))
-        closed = beta <= 1e-14 * np.abs(C).max()  # the space is exhausted: what is left of u is rounding
+        # the space is exhausted: what is left of u is rounding
+        closed = beta <= 1e-14 * np.abs(C).max()
         if m >= look or m == most or closed:
             look = m + 1 + m // 4
             ritz = _ritz(C, beta)
@@ -91,11 +105,15 @@ def _ritz(C: np.ndarray, beta: float) -> Singular:
     return Singular(float(sigma[-1]), float(residual), len(C))
 
 
-def segment_smoothness(problem: AbstractProblem, w: Params, after: Params, points: int = 17) -> float:
-    """Return L on the segment from w to w + d: the largest |phi''(w + s d)[e, e]| at `points` values of s, e = d / |d|.
+@in_the_precision_of_w
+def segment_smoothness(
+    problem: AbstractProblem, w: Params, after: Params, points: int = 17
+) -> float:
+    """Return L on the segment from w to w + d: the largest |phi''(w + s d)[e, e]| at `points`
+    values of s, e = d / |d|.
 
-    It is local, and all that Proposition 1 needs of this one step: the remainder phi(w + d) - phi(w) - J d is |d|^2
-    times a mean of phi''(w + s d)[e, e] / 2 with weights 2 (1 - s).
+    It is local, and all that Proposition 1 needs of this one step: the remainder phi(w + d) -
+    phi(w) - J d is |d|^2 times a mean of phi''(w + s d)[e, e] / 2 with weights 2 (1 - s).
     """
     w = check_parameters(w, problem.data)
     after = check_parameters(after, problem.data)
@@ -115,21 +133,27 @@ def _least_singular(problem: AbstractProblem, w: Params) -> Array:
 
 
 @compiled
-def _half_steps(problem: AbstractProblem, w: Params, u: Array, v: Params, beta: Array) -> tuple[Params, Array, Array]:
+def _half_steps(
+    problem: AbstractProblem, w: Params, u: Array, v: Params, beta: Array
+) -> tuple[Params, Array, Array]:
     v = optax.tree.add_scale(problem.pull(w, u), -beta, v)
     alpha = jnp.asarray(optax.tree.norm(v))
-    length = jnp.where(alpha > 0, alpha, jnp.ones_like(alpha))  # v is 0 where alpha is, and stays so: no 0 / 0
+    # v is 0 where alpha is, and stays so: no 0 / 0
+    length = jnp.where(alpha > 0, alpha, jnp.ones_like(alpha))
     v = optax.tree.scale(1 / length, v)
     return v, alpha, problem.push(w, v)
 
 
 @compiled
-def _segment_smoothness(problem: AbstractProblem, w: Params, after: Params, points: int) -> Array:
+def _segment_smoothness(
+    problem: AbstractProblem, w: Params, after: Params, points: int
+) -> Array:
     at, rest = eqx.partition(w, is_parameter)
     problem = problem.bind(rest)
     d = optax.tree.sub(parameters(after), at)
     square = jnp.asarray(optax.tree.vdot(d, d))
-    square = jnp.where(square > 0, square, jnp.ones_like(square))  # a segment of no length has curvature 0, not nan
+    # a segment of no length has curvature 0, not nan
+    square = jnp.where(square > 0, square, jnp.ones_like(square))
 
     def curvature(s: Array) -> Array:
         slope = lambda s: problem.push(optax.tree.add_scale(at, s, d), d)

@@ -1,4 +1,5 @@
-"""Proposition 1: exact prox-linear gains R/2 at each step until F - F* <= R, and converges quadratically from then on.
+"""Proposition 1: exact prox-linear gains R/2 at each step until F - F* <= R, and converges
+quadratically from then on.
 
 R = (sharpness least_singular)^2 / (kappa n^2),  kappa >= L l / sqrt n
 """
@@ -16,7 +17,9 @@ FLOOR = 1e-13  # below it F is round-off of float64 and of subproblems solved to
 
 
 def least_kappa(n: int, smoothness: Scalar, lipschitz: Scalar) -> float:
-    """Return L l / sqrt n, the least kappa of Proposition 1: the mean of n losses is (l / sqrt n)-Lipschitz."""
+    """Return L l / sqrt n, the least kappa of Proposition 1: the mean of n losses is (l / sqrt
+    n)-Lipschitz.
+    """
     n = whole(n, "n", high=math.inf)
     smoothness = real(smoothness, "smoothness", low=0.0)
     lipschitz = positive(lipschitz, "lipschitz")
@@ -31,10 +34,12 @@ def quadratic_radius(
     least_singular: Scalar,
     kappa: Scalar | None = None,
 ) -> float:
-    """Return R = (sharpness * least_singular)^2 / (kappa n^2): where the quadratic phase of exact prox-linear starts.
+    """Return R = (sharpness * least_singular)^2 / (kappa n^2): where the quadratic phase of exact
+    prox-linear starts.
 
-    kappa = L l / sqrt n (None) gives (sharpness least_singular)^2 / (L l n^{3/2}); kappa = L l gives n^2 in place of
-    n^{3/2} (the paper names the second kappa and the first radius). Before it each step gains at least R/2.
+    kappa = L l / sqrt n (None) gives (sharpness least_singular)^2 / (L l n^{3/2}); kappa = L l
+    gives n^2 in place of n^{3/2} (the paper names the second kappa and the first radius). Before it
+    each step gains at least R/2.
 
     >>> quadratic_radius(4, smoothness=1.0, lipschitz=1.0, sharpness=1.0, least_singular=2.0)
     0.5
@@ -46,17 +51,26 @@ def quadratic_radius(
     if kappa is not None:
         weight = positive(kappa, "kappa")
     if weight < least * (1 - 1e-12):  # round-off of L l / sqrt n computed elsewhere
-        raise ValueError(f"Proposition 1 needs kappa >= L l / sqrt n = {least:.6g}; it is {weight:.6g}.")
+        raise ValueError(
+            f"Proposition 1 needs kappa >= L l / sqrt n = {least:.6g}; it is {weight:.6g}."
+        )
     if float(sharpness) == 0:
-        raise ValueError("Proposition 1 needs a sharp outer function, such as px.L2() or px.L1(); its sharpness is 0.")
-    top = positive(sharpness, "sharpness") * positive(least_singular, "least_singular") / n
+        raise ValueError(
+            "Proposition 1 needs a sharp outer function, such as px.L2() or px.L1(); its sharpness is 0."
+        )
+    top = (
+        positive(sharpness, "sharpness")
+        * positive(least_singular, "least_singular")
+        / n
+    )
     if weight == 0:  # phi is linear, and the quadratic phase is everywhere
         return math.inf
     return top**2 / weight
 
 
 def next_gap(gap: Scalar, radius: Scalar) -> float:
-    """Return min over s in [0, 1] of (1 - s) gap + s^2 gap^2 / (2 R), Proposition 1's bound on the next gap.
+    """Return min over s in [0, 1] of (1 - s) gap + s^2 gap^2 / (2 R), Proposition 1's bound on the
+    next gap.
 
     >>> next_gap(3.0, radius=1.0), next_gap(0.5, radius=1.0)
     (2.5, 0.125)
@@ -77,7 +91,8 @@ class Phase:
 
 
 def quadratic_phase(values: Any, floor: float = FLOOR) -> Phase | None:
-    """Return the first j with F_j <= R_j, where the phase starts, and R_j = min over t >= j of F_t^2 / (2 F_{t+1}).
+    """Return the first j with F_j <= R_j, where the phase starts, and R_j = min over t >= j of
+    F_t^2 / (2 F_{t+1}).
 
     `values` are F_t - min F of a run. None if it did not come down to `floor`: what follows the last iterate is
     unknown. A ratio whose F_{t+1} is below the floor is round-off; it only counts, as at least F_t^2 / (2 floor),
@@ -88,7 +103,9 @@ def quadratic_phase(values: Any, floor: float = FLOOR) -> Phase | None:
     """
     gaps = np.asarray(values, float)
     if gaps.ndim != 1 or len(gaps) < 2 or not np.isfinite(gaps).all():
-        raise ValueError("quadratic_phase needs the finite values of F along a run, at least two of them.")
+        raise ValueError(
+            "quadratic_phase needs the finite values of F along a run, at least two of them."
+        )
     end = np.flatnonzero(gaps <= floor)
     if not len(end) or end[0] == 0:
         return None

@@ -11,10 +11,11 @@ from .proposition1 import positive
 
 
 def noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
-    """Return sqrt k (1 - (4 c)^{1/4}) and sqrt k (1 + (16 c)^{1/4}), c = log(2n/delta) / k, around F(wbar) / sigma.
+    """Return sqrt k (1 - (4 c)^{1/4}) and sqrt k (1 + (16 c)^{1/4}), c = log(2n/delta) / k, around
+    F(wbar) / sigma.
 
-    They are the appendix's. It needs k >= 4 log(2n/delta), and raises where that fails: for k = 10 at every n if
-    delta <= 0.16.
+    They are the appendix's. It needs k >= 4 log(2n/delta), and raises where that fails: for k = 10
+    at every n if delta <= 0.16.
     """
     n = _count(n, "n")
     k = _count(k, "k")
@@ -30,7 +31,9 @@ def noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
 
 
 def sharp_noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
-    """Return E chi_k -+ sqrt(2 log(2/delta) / n), not below 0: F(wbar) / sigma by Gaussian concentration, for any k."""
+    """Return E chi_k -+ sqrt(2 log(2/delta) / n), not below 0: F(wbar) / sigma by Gaussian
+    concentration, for any k.
+    """
     n = _count(n, "n")
     delta = probability(delta)
     center = chi_mean(k)
@@ -39,10 +42,11 @@ def sharp_noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
 
 
 def noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, float]:
-    """Return (low, high) of Proposition 2 for the noise sigma, with probability 1 - delta over Gaussian noise.
+    """Return (low, high) of Proposition 2 for the noise sigma, with probability 1 - delta over
+    Gaussian noise.
 
-    Above high the quadratic phase starts below the noise level, F(w_j) <= R < F(wbar): it is of no use. Below low the
-    noise level is below R. Raises where k < 4 log(2n/delta).
+    Above high the quadratic phase starts below the noise level, F(w_j) <= R < F(wbar): it is of no
+    use. Below low the noise level is below R. Raises where k < 4 log(2n/delta).
 
     >>> low, high = noise_window(1.0, n=100, k=128, delta=0.05)
     >>> round(low, 4), round(high, 4)
@@ -51,7 +55,9 @@ def noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, f
     return _window(radius, noise_factors(n, k, delta))
 
 
-def sharp_noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, float]:
+def sharp_noise_window(
+    radius: Scalar, n: int, k: int, delta: float
+) -> tuple[float, float]:
     """Return a window as `noise_window` does, for any k and far tighter, by `sharp_noise_factors`.
 
     >>> low, high = sharp_noise_window(1.0, n=100, k=128, delta=0.05)
@@ -62,7 +68,8 @@ def sharp_noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[fl
 
 
 def chi_mean(k: int) -> float:
-    """Return E chi_k = sqrt 2 Gamma((k + 1) / 2) / Gamma(k / 2), the mean norm of a standard Gaussian vector in R^k.
+    """Return E chi_k = sqrt 2 Gamma((k + 1) / 2) / Gamma(k / 2), the mean norm of a standard
+    Gaussian vector in R^k.
 
     >>> round(chi_mean(10), 4)
     3.0843
@@ -85,7 +92,9 @@ def _count(x: int, name: str) -> int:
 
 
 def _window(radius: Scalar, factors: tuple[float, float]) -> tuple[float, float]:
-    """Return the sigma at which F(wbar) is the radius, for the larger factor and for the smaller one."""
+    """Return the sigma at which F(wbar) is the radius, for the larger factor and for the smaller
+    one.
+    """
     radius = positive(radius, "radius")
     low, high = factors
     if low == 0:

@@ -21,8 +21,11 @@ Interval = tuple[float, float]
 TINY = np.finfo(float).tiny  # stands in for 0 where a logarithm or a quotient is taken
 
 
-def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
-    """Return the mean and its t interval, mean +- t s / sqrt(m); the ends of a single number are infinite.
+def t_interval(
+    values: Sequence[float] | np.ndarray, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return the mean and its t interval, mean +- t s / sqrt(m); the ends of a single number are
+    infinite.
 
     >>> t_interval([1.0, 1.0, 1.0])
     (1.0, 1.0, 1.0)
@@ -44,15 +47,20 @@ def _mean_within(values: np.ndarray, quantile: float) -> tuple[float, float, flo
     return mean, mean - half, mean + half
 
 
-def log_ratio_interval(one: Any, two: Any, level: float = 0.95) -> tuple[float, float, float]:
-    """Return the mean of log(one / two) over pairs of losses, and its t interval; a loss of 0 is taken as TINY.
+def log_ratio_interval(
+    one: Any, two: Any, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return the mean of log(one / two) over pairs of losses, and its t interval; a loss of 0 is
+    taken as TINY.
 
     >>> log_ratio_interval([2.0, 2.0], [1.0, 1.0])[0] == math.log(2)
     True
     """
     pair = np.asarray([one, two], float)
     if pair.min() < 0:
-        raise ValueError("Losses are compared by their ratio; these have negative values, so compare differences.")
+        raise ValueError(
+            "Losses are compared by their ratio; these have negative values, so compare differences."
+        )
     logs = np.log(np.maximum(pair, TINY))
     return t_interval(logs[0] - logs[1], level)
 
@@ -68,11 +76,15 @@ def leader(mean: float, low: float, high: float, tie: float = 0.0) -> Literal[-1
     return 1 if mean > 0 else -1
 
 
-def equivalence(low: float, high: float, band: float) -> Literal["superior", "equivalent", "not resolved"]:
-    """Read the interval of a paired difference against the band -band ... band of differences that do not matter.
+def equivalence(
+    low: float, high: float, band: float
+) -> Literal["superior", "equivalent", "not resolved"]:
+    """Read the interval of a paired difference against the band -band ... band of differences that
+    do not matter.
 
-    "superior": the interval lies outside the band, so one of the two is better by more than it (the sign says which).
-    "equivalent": it lies inside the band. "not resolved": it crosses an end of the band, and more pairs are needed.
+    "superior": the interval lies outside the band, so one of the two is better by more than it (the
+    sign says which). "equivalent": it lies inside the band. "not resolved": it crosses an end of
+    the band, and more pairs are needed.
 
     >>> equivalence(0.3, 0.5, 0.25), equivalence(-0.1, 0.2, 0.25), equivalence(0.1, 0.4, 0.25)
     ('superior', 'equivalent', 'not resolved')
@@ -111,10 +123,13 @@ def median_interval(values: np.ndarray, level: float = 0.95) -> Interval:
     P(fewer than k values lie below the median) <= (1 - level) / 2.
     """
     n = len(values)
-    below = special.bdtr(np.arange(n + 1), n, 0.5)  # P(at most i values lie below the median)
+    # P(at most i values lie below the median)
+    below = special.bdtr(np.arange(n + 1), n, 0.5)
     rank = int(np.argmax(below >= (1 - level) / 2))
     if rank < 1:
-        raise ValueError(f"{n} values are too few for an interval of the median at level {level}.")
+        raise ValueError(
+            f"{n} values are too few for an interval of the median at level {level}."
+        )
     ordered = np.sort(values)
     return float(ordered[rank - 1]), float(ordered[n - rank])
 
@@ -133,11 +148,15 @@ def resamples(n: int, count: int, most: int, seed: int) -> Resamples:
     return Resamples(rng.permutation(n)[:m], rng.integers(0, m, (count, m), np.int32))
 
 
-def bootstrap_interval(errors: np.ndarray, base: np.ndarray | None, draws: Resamples) -> Interval | None:
-    """Return the 95 % bootstrap-t interval of mean(errors), or of mean(errors) / mean(base) over the same rows.
+def bootstrap_interval(
+    errors: np.ndarray, base: np.ndarray | None, draws: Resamples
+) -> Interval | None:
+    """Return the 95 % bootstrap-t interval of mean(errors), or of mean(errors) / mean(base) over
+    the same rows.
 
-    It is computed for the logarithm: errors are positive and skewed, so that percentiles of resampled means cover too
-    little (0.77 of 0.95 for five exponential errors, where this one has 0.95). None: a few rows make up the mean.
+    It is computed for the logarithm: errors are positive and skewed, so that percentiles of
+    resampled means cover too little (0.77 of 0.95 for five exponential errors, where this one has
+    0.95). None: a few rows make up the mean.
     """
     parts = [errors]
     if base is not None:
@@ -153,7 +172,8 @@ def bootstrap_interval(errors: np.ndarray, base: np.ndarray | None, draws: Resam
         return value, value
     center, _ = _log_mean(*(part[draws.part] for part in parts))
     logs, spreads = _log_mean(*(part[draws.part][draws.drawn] for part in parts))
-    if np.mean(spreads == 0) > 0.01:  # many resamples have none of the few rows that make up the mean
+    # many resamples have none of the few rows that make up the mean
+    if np.mean(spreads == 0) > 0.01:
         return None
     t = (logs - center) / np.where(spreads > 0, spreads, np.inf)
     low, high = np.quantile(t, [0.025, 0.975])
@@ -161,8 +181,11 @@ def bootstrap_interval(errors: np.ndarray, base: np.ndarray | None, draws: Resam
 
 
 def _log_mean(errors: np.ndarray, base: np.ndarray | None = None) -> tuple[Any, Any]:
-    """Return log mean(errors), less log mean(base), and its standard error to first order; along the last axis."""
-    mean = np.maximum(errors.mean(axis=-1, keepdims=True), TINY)  # a resample may hold nothing but errors of 0
+    """Return log mean(errors), less log mean(base), and its standard error to first order; along
+    the last axis.
+    """
+    # a resample may hold nothing but errors of 0
+    mean = np.maximum(errors.mean(axis=-1, keepdims=True), TINY)
     influence = errors / mean
     center = np.log(mean)
     if base is not None:

@@ -1,4 +1,6 @@
-"""Settings for a problem of one's own: search for them, tune a solver, and ask whether Gauss-Newton pays."""
+"""Settings for a problem of one's own: search for them, tune a solver, and ask whether Gauss-Newton
+pays.
+"""
 
 from .advisor import Advice, advise
 from .search import Choice, Lattice

@@ -18,9 +18,17 @@ import numpy as np
 from ..checks import check_parameters, check_seed, described, real, whole
 from ..inners import check_function
 from ..outers import L2
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, MeanOfLosses
 from ..solvers import AbstractSolver
-from ..theory import Estimate, chi_mean, held_out_noise_level, noise_window, quadratic_phase, sharp_noise_window
+from ..theory import (
+    Estimate,
+    chi_mean,
+    held_out_noise_level,
+    noise_window,
+    quadratic_phase,
+    sharp_noise_window,
+)
 from ..theory.statistics import leader, log_ratio_interval
 from ..types import Params, dtype_of
 from .race import (
@@ -41,13 +49,17 @@ from .search import Grid
 
 LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has time for
 SHORTER = 0.05  # of the passes: a run that is timed
-SHORT = 0.2  # of the passes: another one, so that the price of a pass and that of a run can be told apart
-# An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 + TIE). Both were chosen
-# on the rule-choosing cells of docs/gallery/advisor.md (`python -m bench.studies.advisor --choose`).
+# of the passes: another one, so that the price of a pass and that of a run can be told apart
+SHORT = 0.2
+# An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 +
+# TIE). Both were chosen on the rule-choosing cells of docs/gallery/advisor.md (`python -m
+# bench.studies.advisor --choose`).
 LEVEL = 0.7
 TIE = 0.0
 DELTA = 0.05  # of the window of Proposition 2
-ROUND_OFF = 450  # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's check
+# times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's
+# check
+ROUND_OFF = 450
 
 Recommendation = Literal["gauss-newton", "sgd", "cannot tell"]
 
@@ -79,13 +91,19 @@ class Advice:
     snippet: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all but the solver, as plain numbers and text; None for an end of the window that is infinite."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Return all but the solver, as plain numbers and text; None for an end of the window that
+        is infinite.
+        """
+        fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
         del fields["solver"]
         for name in ("gain", "noise", "plan"):
             fields[name] = dataclasses.asdict(fields[name])
         if self.window is not None:
-            fields["window"] = [end if math.isfinite(end) else None for end in self.window]
+            fields["window"] = [
+                end if math.isfinite(end) else None for end in self.window
+            ]
         return fields
 
     def __str__(self) -> str:
@@ -100,10 +118,13 @@ class Advice:
             f"Held-out loss, mean of {self.plan.folds} folds, at most {self.plan.passes:g} passes:",
         ]
         for side, losses in self.losses.items():
-            lines.append(f"  {side:13s} {np.mean(losses):.4g}   {self.codes[side]}   {self.seconds[side]:.2g} s a run")
+            lines.append(
+                f"  {side:13s} {np.mean(losses):.4g}   {self.codes[side]}   {self.seconds[side]:.2g} s a run"
+            )
         return "\n".join([*lines, "", self.snippet.rstrip()])
 
 
+@in_the_precision_of_w
 def advise(
     problem: AbstractProblem,
     w: Params,
@@ -116,13 +137,15 @@ def advise(
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Advice:
-    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem` from w.
+    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem`
+    from w.
 
-    Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows it). A fold of
-    the samples is left out of each training; runs are judged by it, or by `validation`. `budget` is in seconds, about:
-    short runs are timed first, and the settings tried of each method (24, 16, 12 or 8), then the passes, are what
-    there is time for; with fewer passes than asked for it cannot tell. The rest is a function of the seed, and all of
-    it where `settings` is given: then no clock is read. `say` gets a line now and then.
+    Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows
+    it). A fold of the samples is left out of each training; runs are judged by it, or by
+    `validation`. `budget` is in seconds, about: short runs are timed first, and the settings tried
+    of each method (24, 16, 12 or 8), then the passes, are what there is time for; with fewer passes
+    than asked for it cannot tell. The rest is a function of the seed, and all of it where
+    `settings` is given: then no clock is read. `say` gets a line now and then.
     """
     start = time.monotonic()
     _check(problem, validation, budget, passes, folds, settings, seed, say)
@@ -133,19 +156,32 @@ def advise(
     plan = Plan(settings or LADDER[0], float(passes), int(folds), int(seed))
     if settings is None:
         tell(f"timing short runs of {', '.join(method.name for method in methods)}")
-        plan = _affordable(methods, parts[0], w, plan, lambda: budget - (time.monotonic() - start))
+        plan = _affordable(
+            methods, parts[0], w, plan, lambda: budget - (time.monotonic() - start)
+        )
         methods = methods_of(parts[0].train, w, plan.passes)
     tuned = race(methods, parts, w, plan, tell)
     return _advice(tuned, parts, plan, validation is not None, float(passes))
 
 
 def _check(
-    problem: Any, validation: Any, budget: Any, passes: Any, folds: Any, settings: Any, seed: Any, say: Any
+    problem: Any,
+    validation: Any,
+    budget: Any,
+    passes: Any,
+    folds: Any,
+    settings: Any,
+    seed: Any,
+    say: Any,
 ) -> None:
     if not isinstance(problem, MeanOfLosses):
-        raise TypeError(f"advise compares SGD with PLI on a problem MeanOfLosses; it got {described(problem)}.")
+        raise TypeError(
+            f"advise compares SGD with PLI on a problem MeanOfLosses; it got {described(problem)}."
+        )
     if validation is not None and not isinstance(validation, MeanOfLosses):
-        raise TypeError(f"validation is a MeanOfLosses on held-out data, or None; it is {described(validation)}.")
+        raise TypeError(
+            f"validation is a MeanOfLosses on held-out data, or None; it is {described(validation)}."
+        )
     real(budget, "budget", low=0.0, open=True)
     real(passes, "passes", low=0.0, open=True)
     whole(folds, "folds", low=2)
@@ -155,11 +191,21 @@ def _check(
     if say is not None:
         check_function(say, "say", "a line of text")
     if len(problem) < 2 * folds or (validation is not None and len(validation) < 2):
-        raise ValueError(f"advise needs two samples in each of {folds} folds; the problem has {len(problem)}.")
+        raise ValueError(
+            f"advise needs two samples in each of {folds} folds; the problem has {len(problem)}."
+        )
 
 
-def _affordable(methods: Sequence[Method], fold: Fold, w: Params, most: Plan, left: Callable[[], float]) -> Plan:
-    """Return the plan of the most settings, and then of the most passes, whose runs fit into the time left."""
+def _affordable(
+    methods: Sequence[Method],
+    fold: Fold,
+    w: Params,
+    most: Plan,
+    left: Callable[[], float],
+) -> Plan:
+    """Return the plan of the most settings, and then of the most passes, whose runs fit into the
+    time left.
+    """
     prices = [_seconds(method, fold, w, most) for method in methods]
     available = left()
 
@@ -171,7 +217,9 @@ def _affordable(methods: Sequence[Method], fold: Fold, w: Params, most: Plan, le
         return total
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
-    plans += [dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)]
+    plans += [
+        dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)
+    ]
     return next((plan for plan in plans if seconds(plan) <= available), plans[-1])
 
 
@@ -194,12 +242,23 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, 
     return max(after_few - one * few, 0.0), one
 
 
-def _advice(tuned: Sequence[TunedMethod], folds: Sequence[Fold], plan: Plan, shared: bool, asked: float) -> Advice:
-    """Return what a race says; `shared`: all folds are judged by one set; `asked`: the passes that were asked for."""
+def _advice(
+    tuned: Sequence[TunedMethod],
+    folds: Sequence[Fold],
+    plan: Plan,
+    shared: bool,
+    asked: float,
+) -> Advice:
+    """Return what a race says; `shared`: all folds are judged by one set; `asked`: the passes that
+    were asked for.
+    """
     sides = {side: best_of(side, tuned) for side in SIDES}
-    mean, low, high = log_ratio_interval(sides["sgd"].losses, sides["gauss-newton"].losses, LEVEL)
+    mean, low, high = log_ratio_interval(
+        sides["sgd"].losses, sides["gauss-newton"].losses, LEVEL
+    )
     recommendation = decide(mean, low, high)
-    if plan.passes != asked:  # a race of fewer passes than asked for answers another question
+    # a race of fewer passes than asked for answers another question
+    if plan.passes != asked:
         recommendation = "cannot tell"
     best = sides["gauss-newton" if mean > 0 else "sgd"]
     chosen = sides.get(recommendation, best)
@@ -223,26 +282,40 @@ def _advice(tuned: Sequence[TunedMethod], folds: Sequence[Fold], plan: Plan, sha
         position=position,
         losses={side: tuple(each.losses.tolist()) for side, each in sides.items()},
         codes={side: each.code for side, each in sides.items()},
-        seconds={side: float(np.mean([one.seconds for one in each.runs])) for side, each in sides.items()},
+        seconds={
+            side: float(np.mean([one.seconds for one in each.runs]))
+            for side, each in sides.items()
+        },
         plan=plan,
         snippet=_snippet(recommendation, chosen),
     )
 
 
 def _gain(*logs: float) -> Estimate:
-    """Return the share of the loss that is saved, 1 - exp(-log), for the mean and the ends of its interval."""
+    """Return the share of the loss that is saved, 1 - exp(-log), for the mean and the ends of its
+    interval.
+    """
     return Estimate(*(-math.expm1(-log) for log in logs))
 
 
 def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
-    """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it cannot tell."""
-    answers: dict[int, Recommendation] = {-1: "sgd", 0: "cannot tell", 1: "gauss-newton"}
+    """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it
+    cannot tell.
+    """
+    answers: dict[int, Recommendation] = {
+        -1: "sgd",
+        0: "cannot tell",
+        1: "gauss-newton",
+    }
     return answers[leader(mean, low, high, math.log1p(tie))]
 
 
 def _noise(best: TunedMethod, folds: Sequence[Fold], shared: bool) -> Estimate:
     """Average the held-out losses of the best fits; they are of different samples unless `shared`."""
-    each = [held_out_noise_level(fold.held_out, one.w) for fold, one in zip(folds, best.runs, strict=True)]
+    each = [
+        held_out_noise_level(fold.held_out, one.w)
+        for fold, one in zip(folds, best.runs, strict=True)
+    ]
     value = float(np.mean([one.value for one in each]))
     square = float(np.mean([(one.high - one.value) ** 2 for one in each]))
     if not shared:
@@ -261,7 +334,10 @@ def _radius(tuned: Sequence[TunedMethod], eps: float) -> tuple[float | None, str
     if len(values) > 1:
         phase = quadratic_phase(values, ROUND_OFF * eps * float(values[0]))
     if phase is None:
-        return None, f"not reached: F went from {values[0]:.3g} to {values.min():.3g} in {len(values) - 1} exact steps."
+        return (
+            None,
+            f"not reached: F went from {values[0]:.3g} to {values.min():.3g} in {len(values) - 1} exact steps.",
+        )
     return phase.radius, f"{phase.radius:.3g}, from step {phase.start} on."
 
 
@@ -291,12 +367,16 @@ def _window(
     return window, f"sigma of {low:.3g} to {high:.3g} is {place} {name}"
 
 
-def _reason(recommendation: Recommendation, gain: Estimate, plan: Plan, asked: float) -> str:
+def _reason(
+    recommendation: Recommendation, gain: Estimate, plan: Plan, asked: float
+) -> str:
     lead = f"{gain.value:+.1%} held-out loss saved, {LEVEL:.0%} interval {gain.low:+.1%} to {gain.high:+.1%}"
     if plan.passes < asked:
         return f"Give a larger budget: it was enough for {plan.passes:g} of {asked:g} passes ({lead} by Gauss-Newton)."
     if recommendation == "cannot tell":
-        return f"Gauss-Newton against SGD: {lead}; that is within the spread of the folds."
+        return (
+            f"Gauss-Newton against SGD: {lead}; that is within the spread of the folds."
+        )
     return f"Against the other: {lead}."
 
 

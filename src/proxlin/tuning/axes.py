@@ -1,9 +1,33 @@
-"""What searches of steps share: the spacing of their lattices, where a run is judged, and the step half way."""
+"""What searches of steps share: the spacing of their lattices, where a run is judged, and the step
+half way.
+"""
 
 HALF_DECADE = 10**0.5  # the spacing of lattices of steps and of smoothings
 
 # Passes at which a run of 100 is judged: dense at the start, where a noisy problem is fitted soon.
-CHECKPOINTS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)
+CHECKPOINTS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    10,
+    12,
+    15,
+    20,
+    25,
+    30,
+    40,
+    50,
+    60,
+    70,
+    80,
+    90,
+    100,
+)
 
 
 def first_step(step: float, decay: float, steps: float) -> float:

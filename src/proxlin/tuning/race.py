@@ -1,9 +1,10 @@
-"""A race of SGD and Gauss-Newton at equal effective passes: each is tuned, and their held-out losses are paired.
+"""A race of SGD and Gauss-Newton at equal effective passes: each is tuned, and their held-out
+losses are paired.
 
     fold s is left out of training;   ratio_s = held-out loss of SGD / held-out loss of Gauss-Newton on fold s
 
-Both sides search the same number of settings on the first fold; the best of each run on all folds, with the same seeds.
-What is run is a function of the plan alone: nothing here reads the clock.
+Both sides search the same number of settings on the first fold; the best of each run on all folds,
+with the same seeds. What is run is a function of the plan alone: nothing here reads the clock.
 """
 
 import math
@@ -32,7 +33,8 @@ SIDES: tuple[Side, Side] = ("sgd", "gauss-newton")
 
 PATIENCE = 0.4  # a run ends after this share of its passes without anything better
 FINALISTS = 2  # settings of each method that run on all folds
-QUICK_STEP = 1e9  # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
+# operations of an exact step (Gram matrix and factorisation): about a tenth of a second
+QUICK_STEP = 1e9
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Method:
-    """A solver with the settings to try; `make` gives the solver that runs, `code` the call that a user would write."""
+    """A solver with the settings to try; `make` gives the solver that runs, `code` the call that a
+    user would write.
+    """
 
     name: str
     side: Side
@@ -66,7 +70,9 @@ class Method:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its least held-out loss, where, the iterate there, F at each step (exact steps only), and seconds."""
+    """One run: its least held-out loss, where, the iterate there, F at each step (exact steps
+    only), and seconds.
+    """
 
     loss: float
     at: float
@@ -92,8 +98,12 @@ class TunedMethod:
         return self.method.code(self.setting)
 
 
-def folds_of(problem: AbstractProblem, validation: AbstractProblem | None, count: int, seed: int) -> list[Fold]:
-    """Leave n // count samples out of each training, and judge it by them, or by `validation` if there is one."""
+def folds_of(
+    problem: AbstractProblem, validation: AbstractProblem | None, count: int, seed: int
+) -> list[Fold]:
+    """Leave n // count samples out of each training, and judge it by them, or by `validation` if
+    there is one.
+    """
     n = len(problem)
     size = n // count
     order = np.random.default_rng(seed).permutation(n)
@@ -109,9 +119,11 @@ def folds_of(problem: AbstractProblem, validation: AbstractProblem | None, count
 
 
 def methods_of(problem: AbstractProblem, w: Params, passes: float) -> list[Method]:
-    """Return SGD, PLI and, where its step is small, exact prox-linear, with lattices centred by the problem's scales.
+    """Return SGD, PLI and, where its step is small, exact prox-linear, with lattices centred by the
+    problem's scales.
 
-    F / g, nu / g and g / F, with g the mean of |J_i' v_i|^2, have the units of SGD's step, PLI's inner step and kappa.
+    F / g, nu / g and g / F, with g the mean of |J_i' v_i|^2, have the units of SGD's step, PLI's
+    inner step and kappa.
     """
     value, g = _scales(problem, w)
     methods = [_sgd(value / g, passes * len(problem), dtype_of(w)), _pli(value, g)]
@@ -122,16 +134,25 @@ def methods_of(problem: AbstractProblem, w: Params, passes: float) -> list[Metho
 
 def _sgd(scale: float, steps: float, dtype: Any) -> Method:
     def first(setting: Setting) -> float:
-        return float(f"{first_step(float(setting['step']), float(setting['decay']), steps):.3g}")
+        return float(
+            f"{first_step(float(setting['step']), float(setting['decay']), steps):.3g}"
+        )
 
     def make(setting: Setting) -> AbstractSolver:
-        return sgd(Power(jnp.asarray(first(setting), dtype), jnp.asarray(setting["decay"], dtype)))
+        return sgd(
+            Power(
+                jnp.asarray(first(setting), dtype), jnp.asarray(setting["decay"], dtype)
+            )
+        )
 
     def code(setting: Setting) -> str:
         schedule = {0.0: "Constant", 0.5: "InverseSqrt"}[setting["decay"]]
         return f"px.sgd(px.{schedule}({first(setting):g}))"
 
-    axes = {"step": Lattice(0.01 * scale, HALF_DECADE, (-3, -1, 1, 3)), "decay": Choice((0.0, 0.5), (0, 1))}
+    axes = {
+        "step": Lattice(0.01 * scale, HALF_DECADE, (-3, -1, 1, 3)),
+        "decay": Choice((0.0, 0.5), (0, 1)),
+    }
     return Method("sgd", "sgd", axes, make, code)
 
 
@@ -141,14 +162,17 @@ def _pli(value: float, g: float) -> Method:
         return float(f"{setting['rate'] * setting['nu']:.3g}")
 
     def make(setting: Setting) -> AbstractSolver:
-        return pli(setting["kappa"], setting["nu"], setting["inner"], step=step(setting))
+        return pli(
+            setting["kappa"], setting["nu"], setting["inner"], step=step(setting)
+        )
 
     def code(setting: Setting) -> str:
         numbers = "{kappa:g}, {nu:g}, inner_passes={inner}".format_map(setting)
         return f"px.pli({numbers}, step={step(setting):g})"
 
     axes = {
-        "rate": Lattice(0.2 / g, HALF_DECADE, (-2, 0, 2)),  # the inner step over nu: it has to shrink with nu
+        # the inner step over nu: it has to shrink with nu
+        "rate": Lattice(0.2 / g, HALF_DECADE, (-2, 0, 2)),
         "nu": Lattice(0.2 * value, HALF_DECADE, (-2, 0)),
         "kappa": Lattice(0.01 * g / value, 10.0, (0,), low=-6),
         "inner": Choice((1, 2, 5, 10), (1,), ordered=True),
@@ -156,11 +180,18 @@ def _pli(value: float, g: float) -> Method:
     return Method("pli", "gauss-newton", axes, make, code)
 
 
-EXACT = Method("prox_linear", "gauss-newton", {}, lambda setting: prox_linear(), lambda setting: "px.prox_linear()")
+EXACT = Method(
+    "prox_linear",
+    "gauss-newton",
+    {},
+    lambda setting: prox_linear(),
+    lambda setting: "px.prox_linear()",
+)
 
 
 def _scales(problem: AbstractProblem, w: Params) -> tuple[float, float]:
-    """Return F(w), and the mean of |v_i|^2 over at most 64 samples, v_i a subgradient of the loss of one.
+    """Return F(w), and the mean of |v_i|^2 over at most 64 samples, v_i a subgradient of the loss
+    of one.
 
     1 stands in for either where it is 0: lattices need a centre.
     """
@@ -189,14 +220,20 @@ def _is_quick(problem: AbstractProblem, w: Params) -> bool:
     return rows * d * order + order**3 <= QUICK_STEP
 
 
-def run(method: Method, setting: Setting, fold: Fold, w: Params, passes: float, seed: int) -> Run:
-    """Run a setting and judge it at its best mark; exact prox-linear at its best step, whose F are kept."""
+def run(
+    method: Method, setting: Setting, fold: Fold, w: Params, passes: float, seed: int
+) -> Run:
+    """Run a setting and judge it at its best mark; exact prox-linear at its best step, whose F are
+    kept.
+    """
     if method is EXACT:
         return _run_exact(fold, w, passes)
     marks = [passes * mark / 100 for mark in CHECKPOINTS]
     solver = method.make(setting)
     patience = PATIENCE * passes
-    found = follow(fold.train, w, solver, fold.held_out.value, marks, seed=seed, patience=patience)
+    found = follow(
+        fold.train, w, solver, fold.held_out.value, marks, seed=seed, patience=patience
+    )
     return Run(found.best, float(found.at), found.w, None, float(found.seconds[-1]))
 
 
@@ -209,29 +246,47 @@ def _run_exact(fold: Fold, w: Params, passes: float) -> Run:
             better.append((loss, w))
         return loss
 
-    history = minimize(fold.train, w, prox_linear(), passes=passes, metrics={"held out": held_out}).history
-    inside = history["passes"] <= passes + 1e-9  # the last step may cost more than was left
-    losses = np.where(inside & np.isfinite(history["held out"]), history["held out"], np.inf)
+    history = minimize(
+        fold.train, w, prox_linear(), passes=passes, metrics={"held out": held_out}
+    ).history
+    # the last step may cost more than was left
+    inside = history["passes"] <= passes + 1e-9
+    losses = np.where(
+        inside & np.isfinite(history["held out"]), history["held out"], np.inf
+    )
     at = int(np.argmin(losses))
     best = next(each for loss, each in better if loss == losses[at])
     seconds = float(history["seconds"][-1])
-    return Run(float(losses[at]), float(history["passes"][at]), best, history["value"], seconds)
+    return Run(
+        float(losses[at]), float(history["passes"][at]), best, history["value"], seconds
+    )
 
 
 def race(
-    methods: Sequence[Method], folds: Sequence[Fold], w: Params, plan: Plan, say: Callable[[str], None]
+    methods: Sequence[Method],
+    folds: Sequence[Fold],
+    w: Params,
+    plan: Plan,
+    say: Callable[[str], None],
 ) -> list[TunedMethod]:
     """Tune each method: it searches on the first fold, and its best settings run on all."""
     found = []
     for method in methods:
         count = settings_of(method, plan)
-        say(f"{method.name}: {count} setting{'s' * (count > 1)}, {plan.passes:g} passes each, then {plan.folds} folds")
+        say(
+            f"{method.name}: {count} setting{'s' * (count > 1)}, {plan.passes:g} passes each, then {plan.folds} folds"
+        )
 
         def evaluate(trials: list[Trial], method: Method = method) -> list[Run]:
-            return [run(method, setting, folds[s], w, plan.passes, plan.seed + s) for _, setting, s in trials]
+            return [
+                run(method, setting, folds[s], w, plan.passes, plan.seed + s)
+                for _, setting, s in trials
+            ]
 
         grid = Grid(method.axes, count)
-        (best,) = tune_grids([grid], evaluate, _mean_loss, seeds=[len(folds)], finalists=FINALISTS)
+        (best,) = tune_grids(
+            [grid], evaluate, _mean_loss, seeds=[len(folds)], finalists=FINALISTS
+        )
         found.append(TunedMethod(method, best.setting, best.runs))
     return found
 
@@ -245,7 +300,10 @@ def settings_of(method: Method, plan: Plan) -> int:
 
 def best_of(side: Side, tuned: Sequence[TunedMethod]) -> TunedMethod:
     """Return the method of a side with the least mean held-out loss."""
-    return min((each for each in tuned if each.method.side == side), key=lambda each: _mean_loss(each.runs))
+    return min(
+        (each for each in tuned if each.method.side == side),
+        key=lambda each: _mean_loss(each.runs),
+    )
 
 
 def _mean_loss(runs: Sequence[Run]) -> float:

@@ -1,12 +1,14 @@
-"""A declared, deterministic search for the best setting on a grid: bracket, then coordinate moves, then fill up.
+"""A declared, deterministic search for the best setting on a grid: bracket, then coordinate moves,
+then fill up.
 
     round 1      every point of the bracket
     then         the unseen neighbours of the best point along one axis after the other, until a whole turn finds
                  nothing better
     then         the unseen points nearest to the best one, until `budget` points were tried
 
-A numeric axis is an unbounded lattice center * ratio^j, so that the best point is never at the edge of a grid that was
-too small, unless the axis says that it ends there. What is tried next is a function of the results alone.
+A numeric axis is an unbounded lattice center * ratio^j, so that the best point is never at the edge
+of a grid that was too small, unless the axis says that it ends there. What is tried next is a
+function of the results alone.
 """
 
 import itertools
@@ -24,7 +26,8 @@ Run = TypeVar("Run")
 
 @dataclass(frozen=True)
 class Lattice:
-    """center * ratio^j for all integers j, or for low <= j <= high where the axis ends. `bracket`: the j to start with.
+    """center * ratio^j for all integers j, or for low <= j <= high where the axis ends. `bracket`:
+    the j to start with.
 
     >>> Lattice(1.0, 10.0, (-1, 1)).value(-2)
     0.01
@@ -55,7 +58,9 @@ class Lattice:
 
     def inside(self, j: int) -> bool:
         """Return whether the axis has a point at j."""
-        return (self.low is None or j >= self.low) and (self.high is None or j <= self.high)
+        return (self.low is None or j >= self.low) and (
+            self.high is None or j <= self.high
+        )
 
     def ends(self, j: int) -> bool:
         """Return whether j is where the axis ends."""
@@ -64,7 +69,9 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the options, each a neighbour of each other; or of those beside it, if they are `ordered`."""
+    """One of the options, each a neighbour of each other; or of those beside it, if they are
+    `ordered`.
+    """
 
     options: tuple[Any, ...]
     bracket: tuple[int, ...] = (0,)
@@ -72,7 +79,9 @@ class Choice:
 
     def __post_init__(self):
         if not isinstance(self.options, tuple | list) or not self.options:
-            raise TypeError(f"options of Choice must be a tuple of one or more; it is {described(self.options)}.")
+            raise TypeError(
+                f"options of Choice must be a tuple of one or more; it is {described(self.options)}."
+            )
         flag(self.ordered, "ordered of Choice")
         _check_bracket(self)
 
@@ -103,7 +112,9 @@ def _check_bracket(axis: Axis) -> None:
     """Raise a sentence unless a search along an axis can begin at its bracket."""
     who = f"bracket of {type(axis).__name__}"
     if not isinstance(axis.bracket, tuple | list) or not axis.bracket:
-        raise TypeError(f"{who} must be a tuple of one or more whole numbers; it is {described(axis.bracket)}.")
+        raise TypeError(
+            f"{who} must be a tuple of one or more whole numbers; it is {described(axis.bracket)}."
+        )
     for j in axis.bracket:
         if not axis.inside(whole(j, f"An entry in the {who}", low=-MOST)):
             raise ValueError(f"{who} has {j}, where the axis has no point.")
@@ -111,7 +122,9 @@ def _check_bracket(axis: Axis) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings that a search may try: an axis for each name, and how many settings it tries in all."""
+    """The settings that a search may try: an axis for each name, and how many settings it tries in
+    all.
+    """
 
     axes: Mapping[str, Axis]
     budget: int
@@ -139,7 +152,9 @@ class Grid:
 
 @dataclass
 class Search:
-    """The state of a search: `ask` for points, `tell` their scores (less is better; inf or nan: diverged)."""
+    """The state of a search: `ask` for points, `tell` their scores (less is better; inf or nan:
+    diverged).
+    """
 
     grid: Grid
 
@@ -174,7 +189,9 @@ class Search:
         return (self._moves() or self._nearest())[:left]
 
     def _moves(self) -> list[Point]:
-        """Return the unseen neighbours along the next axis that has any; none after a turn without a better point."""
+        """Return the unseen neighbours along the next axis that has any; none after a turn without
+        a better point.
+        """
         axes = list(self.grid.axes.values())
         best = self.best
         if best != self._last:
@@ -191,7 +208,8 @@ class Search:
 
     def _nearest(self) -> list[Point]:
         """Return the unseen points at the least distance from the best one."""
-        # The end is for a grid of fewer points than the budget, which has none left at any distance.
+        # The end is for a grid of fewer points than the budget, which has none left at any
+        # distance.
         for radius in range(2, 2 * self.grid.budget + 2):
             if unseen := self._unseen(self._shell(radius)):
                 return unseen
@@ -209,9 +227,16 @@ class Search:
                 yield point
 
 
-def search_all(searches: Sequence[Search], evaluate: Callable[[list[tuple[int, Point]]], Sequence[float]]) -> None:
-    """Run searches side by side, round by round: `evaluate` gets (which search, point) and returns their scores."""
-    while asked := [(i, point) for i, search in enumerate(searches) for point in search.ask()]:
+def search_all(
+    searches: Sequence[Search],
+    evaluate: Callable[[list[tuple[int, Point]]], Sequence[float]],
+) -> None:
+    """Run searches side by side, round by round: `evaluate` gets (which search, point) and returns
+    their scores.
+    """
+    while asked := [
+        (i, point) for i, search in enumerate(searches) for point in search.ask()
+    ]:
         for (i, point), score in zip(asked, evaluate(asked), strict=True):
             searches[i].tell(point, score)
 
@@ -232,7 +257,8 @@ class Best(Generic[Run]):
     runs: tuple[Run, ...]
     searched: float  # the least score in the search
     ends: tuple[str, ...]  # the axes that end at the chosen setting
-    tried: tuple[tuple[Setting, tuple[Run, ...]], ...]  # every setting with its runs, in the order of the search
+    # every setting with its runs, in the order of the search
+    tried: tuple[tuple[Setting, tuple[Run, ...]], ...]
 
 
 def tune_grids(
@@ -244,23 +270,29 @@ def tune_grids(
     searched: int = 1,
     finalists: int = 1,
 ) -> list[Best[Run]]:
-    """Search each grid on its first seeds, run the best settings on all seeds, and take the one of least score.
+    """Search each grid on its first seeds, run the best settings on all seeds, and take the one of
+    least score.
 
         search on `searched` seeds  ->  `finalists` of grid i on seeds[i] seeds  ->  the least score
 
-    All grids are searched side by side, so that `evaluate`, which may run many trials at once, never waits for one of
-    them. It returns a run for each trial, and `score` makes one number of the runs of a setting. No trial is run twice.
+    All grids are searched side by side, so that `evaluate`, which may run many trials at once,
+    never waits for one of them. It returns a run for each trial, and `score` makes one number of
+    the runs of a setting. No trial is run twice.
     """
     runs: list[dict[Point, list[Run]]] = [{} for _ in grids]
 
     def extend(points: list[tuple[int, Point]], most: Sequence[int]) -> None:
         """Run the points of grid i on those of its first most[i] seeds that they lack."""
         lacking = [
-            (i, point, seed) for i, point in points for seed in range(len(runs[i].setdefault(point, [])), most[i])
+            (i, point, seed)
+            for i, point in points
+            for seed in range(len(runs[i].setdefault(point, [])), most[i])
         ]
         if not lacking:
             return
-        results = evaluate([Trial(i, grids[i].setting(point), seed) for i, point, seed in lacking])
+        results = evaluate(
+            [Trial(i, grids[i].setting(point), seed) for i, point, seed in lacking]
+        )
         for (i, point, _), result in zip(lacking, results, strict=True):
             runs[i][point].append(result)
 
@@ -270,16 +302,31 @@ def tune_grids(
 
     searches = [Search(grid) for grid in grids]
     search_all(searches, scores)
-    extend([(i, point) for i, search in enumerate(searches) for point in search.ranked(finalists)], seeds)
-    return [_best(search, each, finalists, score) for search, each in zip(searches, runs, strict=True)]
+    extend(
+        [
+            (i, point)
+            for i, search in enumerate(searches)
+            for point in search.ranked(finalists)
+        ],
+        seeds,
+    )
+    return [
+        _best(search, each, finalists, score)
+        for search, each in zip(searches, runs, strict=True)
+    ]
 
 
 def _best(
-    search: Search, runs: Mapping[Point, list[Run]], finalists: int, score: Callable[[Sequence[Run]], float]
+    search: Search,
+    runs: Mapping[Point, list[Run]],
+    finalists: int,
+    score: Callable[[Sequence[Run]], float],
 ) -> Best[Run]:
     """Return the finalist of least score; of equal ones the better in the search."""
     grid = search.grid
     point = min(search.ranked(finalists), key=lambda point: score(runs[point]))
     tried = tuple((grid.setting(each), tuple(found)) for each, found in runs.items())
     least = search.scores[search.best]
-    return Best(grid.setting(point), tuple(runs[point]), least, tuple(grid.at_end(point)), tried)
+    return Best(
+        grid.setting(point), tuple(runs[point]), least, tuple(grid.at_end(point)), tried
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checks import described, real, whole
 from ..inners import check_function
+from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..run import follow
 from ..solvers import AbstractSolver, check_solver
@@ -24,7 +25,8 @@ CHECKPOINTS = 20  # of a run, evenly over its passes, and its start
 
 @dataclass(frozen=True)
 class Space:
-    """The solvers make(**setting) for the settings on a grid of axes, of which a search tries `budget`.
+    """The solvers make(**setting) for the settings on a grid of axes, of which a search tries
+    `budget`.
 
     >>> import proxlin as px
     >>> steps = px.Space(px.sgd, {"step": px.Lattice(0.1, 10**0.5, bracket=(-2, 0, 2))}, budget=6)
@@ -37,10 +39,14 @@ class Space:
     def __post_init__(self):
         check_function(self.make, "make of Space", "the settings, such as px.sgd")
         if not isinstance(self.axes, Mapping) or not self.axes:
-            raise TypeError(f"The axes of Space must be a dict of names and axes; they are {described(self.axes)}.")
+            raise TypeError(
+                f"The axes of Space must be a dict of names and axes; they are {described(self.axes)}."
+            )
         for name, axis in self.axes.items():
             if not isinstance(axis, Axis):
-                raise TypeError(f"The axis {name!r} of Space must be a Lattice or a Choice; it is {described(axis)}.")
+                raise TypeError(
+                    f"The axis {name!r} of Space must be a Lattice or a Choice; it is {described(axis)}."
+                )
         whole(self.budget, "budget of Space")
 
 
@@ -58,7 +64,10 @@ class Tuning(NamedTuple):
         none = dict.fromkeys(name for row in self.table for name in row["setting"])
         measured = ("validation", "passes", "diverged")
         return [
-            {"solver": row["solver"]} | none | row["setting"] | {name: row[name] for name in measured}
+            {"solver": row["solver"]}
+            | none
+            | row["setting"]
+            | {name: row[name] for name in measured}
             for row in self.table
         ]
 
@@ -71,6 +80,7 @@ class Reached(NamedTuple):
     diverged: bool
 
 
+@in_the_precision_of_w
 def tune(
     problem: AbstractProblem,
     w: Params,
@@ -79,7 +89,8 @@ def tune(
     passes: float | int,
     seeds: int = 1,
 ) -> Tuning:
-    """Try solvers, each for the same effective `passes` from w, and take the one of least validation loss.
+    """Try solvers, each for the same effective `passes` from w, and take the one of least
+    validation loss.
 
     `solvers` is a solver, a `Space`, or a list or dict of them. A `Space` is searched (bracket, coordinate moves,
     nearest points), a solver tried as it is. `validation` is a problem on held-out data, or a function of w; a run
@@ -102,18 +113,26 @@ def tune(
     tried = []
     for name, each in named.items():
         make, grid = _grid_of(each)
-        evaluate = lambda trials, make=make: [run(make(**setting), seed) for _, setting, seed in trials]
-        (found,) = tune_grids([grid], evaluate, _mean_validation, seeds=[seeds], searched=seeds)
+        evaluate = lambda trials, make=make: [
+            run(make(**setting), seed) for _, setting, seed in trials
+        ]
+        (found,) = tune_grids(
+            [grid], evaluate, _mean_validation, seeds=[seeds], searched=seeds
+        )
         tried += [(make, _row(name, setting, runs)) for setting, runs in found.tried]
     if not any(math.isfinite(row["validation"]) for _, row in tried):
-        raise ValueError("No solver reached a finite validation loss; are the held-out data and the start finite?")
+        raise ValueError(
+            "No solver reached a finite validation loss; are the held-out data and the start finite?"
+        )
     tried.sort(key=lambda each: each[1]["validation"])
     make, best = tried[0]
     return Tuning(make(**best["setting"]), [row for _, row in tried])
 
 
 def _named(solvers: Any) -> dict[str, AbstractSolver | Space]:
-    """Return what is to be tried by name; of a list, by the solvers' own names, with their places where some agree."""
+    """Return what is to be tried by name; of a list, by the solvers' own names, with their places
+    where some agree.
+    """
     if isinstance(solvers, Mapping):
         values = list(solvers.values())
     elif isinstance(solvers, list | tuple):
@@ -129,7 +148,9 @@ def _named(solvers: Any) -> dict[str, AbstractSolver | Space]:
         return dict(solvers)
     names = [_name(each) for each in values]
     shared = [name for name in names if names.count(name) > 1]
-    unique = [name + f" {i}" * (name in shared) for i, name in enumerate(names, start=1)]
+    unique = [
+        name + f" {i}" * (name in shared) for i, name in enumerate(names, start=1)
+    ]
     return dict(zip(unique, values, strict=True))
 
 
@@ -139,8 +160,12 @@ def _name(each: AbstractSolver | Space) -> str:
     return each.make.__name__
 
 
-def _grid_of(each: AbstractSolver | Space) -> tuple[Callable[..., AbstractSolver], Grid]:
-    """Return what makes a solver of a setting, and the grid of settings; a solver as it is has one, without axes."""
+def _grid_of(
+    each: AbstractSolver | Space,
+) -> tuple[Callable[..., AbstractSolver], Grid]:
+    """Return what makes a solver of a setting, and the grid of settings; a solver as it is has one,
+    without axes.
+    """
     if isinstance(each, Space):
         return each.make, Grid(each.axes, each.budget)
     return lambda: each, Grid({}, 1)

@@ -1,9 +1,10 @@
-"""What an experiment is: a named function of a context whose result is tables, figures and verdicts.
+"""What an experiment is: a named function of a context whose result is tables, figures and
+verdicts.
 
     context -> run -> Result(tables, figures, verdicts)
 
-An experiment neither reads the clock nor touches the disk: what it returns is stored and written by its caller, so the
-same context gives the same bytes.
+An experiment neither reads the clock nor touches the disk: what it returns is stored and written by
+its caller, so the same context gives the same bytes.
 """
 
 import re
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("quick", "paper")
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # of experiments, tables and figures: it becomes part of a file's name
+# of experiments, tables and figures: it becomes part of a file's name
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # What a reader must know before the verdicts of a profile.
-CAVEATS = {"quick": "quick profile: a smoke test of the code, not evidence about the paper"}
+CAVEATS = {
+    "quick": "quick profile: a smoke test of the code, not evidence about the paper"
+}
 
 # The claims of the paper, each to be judged by our own runs.
 CLAIMS = {
@@ -62,12 +66,15 @@ class Verdict:
     def __post_init__(self):
         allowed = get_args(Judgement)
         if self.verdict not in allowed:
-            raise ValueError(f"the verdict on {self.claim} is {self.verdict!r}; take one of {', '.join(allowed)}.")
+            raise ValueError(
+                f"the verdict on {self.claim} is {self.verdict!r}; take one of {', '.join(allowed)}."
+            )
 
     def published(self, profile: str, data: Sequence[Origin]) -> dict[str, str]:
         """Return the verdict with what it rests on, as page, tables and JSON show it.
 
-        Data that stand in for others judge no claim about those: "not judged (synthetic)". The number stays.
+        Data that stand in for others judge no claim about those: "not judged (synthetic)". The
+        number stays.
         """
         verdict: str = self.verdict
         stand_ins = dict.fromkeys(each.kind for each in data if each.stands_in)
@@ -91,7 +98,8 @@ def labels(data: Sequence[Origin]) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of a sweep: `task` names a function "module:name" of the settings that returns plain numbers and text.
+    """One piece of a sweep: `task` names a function "module:name" of the settings that returns
+    plain numbers and text.
 
     `work` is a guess of its seconds, for the order of the cases and the remaining time. Cases of one `group` share
     shapes, hence a compilation. Neither is part of the case's key.
@@ -105,7 +113,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep will run: the cases known before any has run, the number of all, and a guess of their seconds."""
+    """What a sweep will run: the cases known before any has run, the number of all, and a guess of
+    their seconds.
+    """
 
     first: Sequence[Case]
     cases: int
@@ -119,7 +129,8 @@ def no_sweep(cases: Sequence[Case]) -> list[dict]:
 
 @dataclass(frozen=True)
 class Context:
-    """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)` returns their results.
+    """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)`
+    returns their results.
 
     `data` are those that `Experiment.data` named, so that a file which appears later does not change them.
     `sweep` runs what the folder does not have yet, on as many processes as the user gave. A search calls it again and
@@ -158,8 +169,9 @@ class Result:
 class Experiment:
     """`run(context)` under a name; `configs` holds the settings of each profile, which are part of the result's key.
 
-    An experiment that sweeps says by `plan(config, seed)` what it will run, and by `check(config)`, which raises a
-    UserError, what a config may hold. `data(config)` are the data that it would use; one that judges claims names them.
+    An experiment that sweeps says by `plan(config, seed)` what it will run, and by `check(config)`,
+    which raises a UserError, what a config may hold. `data(config)` are the data that it would use;
+    one that judges claims names them.
     """
 
     name: str
@@ -174,7 +186,9 @@ class Experiment:
     def __post_init__(self):
         _check_name(self.name)
         if self.claims and self.data is None:
-            raise ValueError(f"{self.name} judges {', '.join(self.claims)}, so it has to say on which data.")
+            raise ValueError(
+                f"{self.name} judges {', '.join(self.claims)}, so it has to say on which data."
+            )
 
     def config(self, profile: str) -> Mapping[str, object]:
         """Return the settings of a profile, none where it has no table."""
@@ -187,7 +201,9 @@ _REGISTRY: dict[str, Experiment] = {}
 def register(experiment: Experiment) -> Experiment:
     """Make an experiment known to `proxlin reproduce`."""
     if experiment.name in _REGISTRY:
-        raise ValueError(f"there are two experiments named {experiment.name!r}; rename one of them.")
+        raise ValueError(
+            f"there are two experiments named {experiment.name!r}; rename one of them."
+        )
     _REGISTRY[experiment.name] = experiment
     return experiment
 
@@ -207,4 +223,6 @@ def _check_rectangular(name: str, table: Table) -> None:
     """Refuse a table whose rows have different columns, since a CSV file has one header."""
     for number, row in enumerate(table):
         if list(row) != list(table[0]):
-            raise ValueError(f"row {number} of the table {name} has other columns than row 0.")
+            raise ValueError(
+                f"row {number} of the table {name} has other columns than row 0."
+            )

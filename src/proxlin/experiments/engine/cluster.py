@@ -1,6 +1,8 @@
-"""The cases of a sweep on a Dask cluster: one that is there, or one of `workers` processes on this machine.
+"""The cases of a sweep on a Dask cluster: one that is there, or one of `workers` processes on this
+machine.
 
-Dask replaces workers that die. Here the silent ones are told apart, and every loss becomes one sentence.
+Dask replaces workers that die. Here the silent ones are told apart, and every loss becomes one
+sentence.
 """
 
 import logging
@@ -46,9 +48,14 @@ class Dask:
         """Yield each case with its outcome as it finishes."""
         distributed = require("distributed", "cluster")
         client = self.client or self._connect(distributed)
-        futures = {self._submit(client, case, order): case for order, case in enumerate(cases)}
-        # With results: they are fetched in the background, where one that a stopped worker holds keeps nobody waiting.
-        completed = distributed.as_completed(list(futures), loop=client.loop, with_results=True, raise_errors=False)
+        futures = {
+            self._submit(client, case, order): case for order, case in enumerate(cases)
+        }
+        # With results: they are fetched in the background, where one that a stopped worker holds
+        # keeps nobody waiting.
+        completed = distributed.as_completed(
+            list(futures), loop=client.loop, with_results=True, raise_errors=False
+        )
         while futures:
             for future, found in completed.next_batch(block=False):
                 case = futures.pop(future)
@@ -68,7 +75,14 @@ class Dask:
 
     def _submit(self, client: Any, case: Case, order: int) -> Any:
         key = f"proxlin-{case_key(case)}"
-        return client.submit(execute, case.task, dict(case.settings), key=key, retries=ATTEMPTS, priority=-order)
+        return client.submit(
+            execute,
+            case.task,
+            dict(case.settings),
+            key=key,
+            retries=ATTEMPTS,
+            priority=-order,
+        )
 
     def _outcome(self, found: Any, status: str, case: Case) -> Outcome:
         """Return what a worker sent back, or raise what became of it."""
@@ -93,8 +107,13 @@ class Dask:
         if not self.scheduler:
             patience = max(self.silence, STARTUP)
         try:
-            workers = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=self.silence)["workers"]
-            beats = {address: float(worker["last_seen"]) for address, worker in workers.items()}
+            workers = client.sync(
+                client.scheduler.identity, n_workers=-1, callback_timeout=self.silence
+            )["workers"]
+            beats = {
+                address: float(worker["last_seen"])
+                for address, worker in workers.items()
+            }
             beats[NOBODY] = time.monotonic() if workers else 0.0
             silence = self.watch.look(beats)
             for address in workers:
@@ -103,7 +122,11 @@ class Dask:
                         "address": address,
                         "stimulus_id": f"proxlin-silent-{time.time()}",
                     }
-                    client.sync(client.scheduler.unregister, **forget, callback_timeout=self.silence)
+                    client.sync(
+                        client.scheduler.unregister,
+                        **forget,
+                        callback_timeout=self.silence,
+                    )
         except LOST as error:
             raise self._gone() from error
         if silence[NOBODY] > patience:
@@ -127,12 +150,17 @@ class Dask:
             with without_ctrl_c():
                 self.cluster = _local_cluster(distributed, self.workers, self.silence)
         for name in list(logging.root.manager.loggerDict):
-            if name.startswith(("distributed", "tornado")):  # a lost connection is a page of it; we say a sentence
+            # a lost connection is a page of it; we say a sentence
+            if name.startswith(("distributed", "tornado")):
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            self.client = distributed.Client(self.scheduler or self.cluster, timeout=CONNECTING, set_as_default=False)
+            self.client = distributed.Client(
+                self.scheduler or self.cluster, timeout=CONNECTING, set_as_default=False
+            )
         except (OSError, ValueError) as error:
-            raise UserError(f"no Dask scheduler answers at {self.scheduler} ({error}).") from error
+            raise UserError(
+                f"no Dask scheduler answers at {self.scheduler} ({error})."
+            ) from error
         self.client.register_plugin(_plugin(distributed))
         return self.client
 

@@ -28,21 +28,30 @@ def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
     """Return the tables of a TOML text, one for each profile."""
     try:
         found = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # also for 5,000 digits, or 1,000 brackets
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also for 5,000 digits, or 1,000 brackets
         raise UserError(f"{where} is not a TOML file: {str(error)[:200]}.") from error
     for name, table in found.items():
         if name not in PROFILES or not isinstance(table, dict):
-            raise UserError(f"{where}: {_shown(name)[1:-1]} is not a profile; the tables are {', '.join(PROFILES)}.")
+            raise UserError(
+                f"{where}: {_shown(name)[1:-1]} is not a profile; the tables are {', '.join(PROFILES)}."
+            )
     return found
 
 
 def parse(schema: type[T], config: Mapping[str, object]) -> T:
-    """Return the config as a `schema`, and refuse one that lacks a field, has another or one of a wrong type."""
+    """Return the config as a `schema`, and refuse one that lacks a field, has another or one of a
+    wrong type.
+    """
     hints = get_type_hints(schema)
     known = {each.name: each for each in fields(schema)}  # pyright: ignore[reportArgumentType]
     for name in config:
         if name not in known:
-            raise UserError(f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(known)}.")
+            raise UserError(
+                f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(known)}."
+            )
     values = {}
     for name, each in known.items():
         if name in config:
@@ -56,20 +65,30 @@ def parse(schema: type[T], config: Mapping[str, object]) -> T:
 
 
 def _convert(value: Any, kind: Any, name: str) -> Any:
-    """Return the value as its field has it: a list as a tuple, a whole number as a float where one is wanted."""
+    """Return the value as its field has it: a list as a tuple, a whole number as a float where one
+    is wanted.
+    """
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"The setting {name} has to be a list; it is {_shown(value)}.")
+            raise UserError(
+                f"The setting {name} has to be a list; it is {_shown(value)}."
+            )
         each_kind = get_args(kind)[0]
         return tuple(_convert(each, each_kind, name) for each in value)
     if kind is float and type(value) in (int, float):
         if not abs(value) < LARGEST_FLOAT:
-            raise UserError(f"The setting {name} has to be a finite number below {LARGEST_FLOAT:g}.")
+            raise UserError(
+                f"The setting {name} has to be a finite number below {LARGEST_FLOAT:g}."
+            )
         return float(value)
     if type(value) is not kind:  # by the type itself, since True is an instance of int
-        raise UserError(f"The setting {name} has to be of the type {kind.__name__}; it holds {_shown(value)}.")
+        raise UserError(
+            f"The setting {name} has to be of the type {kind.__name__}; it holds {_shown(value)}."
+        )
     if kind is int and abs(value) > LARGEST:
-        raise UserError(f"The setting {name} has to be a number up to {LARGEST}; it is larger.")
+        raise UserError(
+            f"The setting {name} has to be a number up to {LARGEST}; it is larger."
+        )
     return value
 
 

@@ -1,4 +1,5 @@
-"""What a text of the store must hold before a page, a table or a file is made of it: else it is damaged.
+"""What a text of the store must hold before a page, a table or a file is made of it: else it is
+damaged.
 
 A name becomes part of a file's name, so that a record from elsewhere must not choose it freely.
 """
@@ -18,29 +19,44 @@ STARTS = {
     "pdf": b"%PDF",
 }  # the files of a figure, and how each begins
 VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+DAMAGED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 def plain(value: Any) -> object:
-    """Return what JSON has in the place of a value: base64 for the bytes of a figure, a number for a NumPy scalar."""
+    """Return what JSON has in the place of a value: base64 for the bytes of a figure, a number for
+    a NumPy scalar.
+    """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.item()
 
 
 def finished_record(text: Any) -> dict[str, Any]:
-    """Return the record of a finished experiment, with its figures as bytes; raise one of the errors DAMAGED."""
+    """Return the record of a finished experiment, with its figures as bytes; raise one of the
+    errors DAMAGED.
+    """
     record = mapping(text)
     _demand(NAME.fullmatch(record["experiment"]))
     _demand(type(record["seed"]) is int)
-    _demand_texts([record["title"], record["profile"], *record["notes"], *record["warnings"]])
+    _demand_texts(
+        [record["title"], record["profile"], *record["notes"], *record["warnings"]]
+    )
     for name in ("config", "tables", "timings", "figures", "run"):
         _demand(isinstance(record[name], dict))
     for kind in ("tables", "timings"):
         for name, table in record[kind].items():
             _demand(NAME.fullmatch(name))
             _demand_rectangular(table)
-    record["figures"] = {name: _figure(name, files) for name, files in record["figures"].items()}
+    record["figures"] = {
+        name: _figure(name, files) for name, files in record["figures"].items()
+    }
     for name, drawing in record.get("drawings", {}).items():
         _demand(name in record["figures"])
         _demand_drawing(**drawing)
@@ -53,7 +69,9 @@ def finished_record(text: Any) -> dict[str, Any]:
     return record
 
 
-def case_row(key: Any, experiment: Any, content: Any, result: Any, run: Any) -> dict[str, Any]:
+def case_row(
+    key: Any, experiment: Any, content: Any, result: Any, run: Any
+) -> dict[str, Any]:
     """Return a case as one flat row; raise one of the errors DAMAGED."""
     settings = mapping(content)["settings"]
     about = mapping(run)
@@ -75,10 +93,15 @@ def mapping(text: Any) -> dict[str, Any]:
 
 
 def _figure(name: str, files: dict[str, str]) -> dict[str, bytes]:
-    """Return the files of a figure by their suffixes, of which svg has to be there and safe to show."""
+    """Return the files of a figure by their suffixes, of which svg has to be there and safe to
+    show.
+    """
     _demand(NAME.fullmatch(name))
     _demand({"svg"} <= files.keys() <= STARTS.keys())
-    decoded = {suffix: base64.b64decode(content, validate=True) for suffix, content in files.items()}
+    decoded = {
+        suffix: base64.b64decode(content, validate=True)
+        for suffix, content in files.items()
+    }
     for suffix, content in decoded.items():
         _demand(content.startswith(STARTS[suffix]))
     inline(decoded["svg"].decode(), name)
@@ -107,7 +130,8 @@ def _demand_texts(values: Any) -> None:
 
 def _demand_number(value: Any) -> None:
     _demand(type(value) in (int, float))
-    _demand(math.isfinite(value))  # which raises OverflowError for an integer such as 10^400
+    # which raises OverflowError for an integer such as 10^400
+    _demand(math.isfinite(value))
 
 
 def _demand(truth: Any) -> None:

@@ -1,4 +1,5 @@
-"""The files that a person reads: OUT/tables, OUT/figures, OUT/timings and OUT/report.html, from finished results.
+"""The files that a person reads: OUT/tables, OUT/figures, OUT/timings and OUT/report.html, from
+finished results.
 
 All of them are functions of the records in the store, and they are written together or not at all.
 """
@@ -37,7 +38,10 @@ def _files(record: dict) -> Iterator[tuple[str, bytes]]:
     experiment = record["experiment"]
     for kind in ("tables", "timings"):
         for name, table in record[kind].items():
-            yield f"{kind}/{experiment}-{name}.csv", csv_bytes(_with_origin(record, table))
+            yield (
+                f"{kind}/{experiment}-{name}.csv",
+                csv_bytes(_with_origin(record, table)),
+            )
     for name, files in record["figures"].items():
         for suffix, content in files.items():
             yield f"figures/{experiment}-{name}.{suffix}", content
@@ -71,14 +75,18 @@ def parquet_bytes(cases: Sequence[dict]) -> bytes:
     """Return all cases as one tidy table, a row each; what a case does not have is null."""
     arrow = require("pyarrow", "experiments")
     names = dict.fromkeys(name for case in cases for name in case)
-    columns = {name: _column(arrow, [case.get(name) for case in cases]) for name in names}
+    columns = {
+        name: _column(arrow, [case.get(name) for case in cases]) for name in names
+    }
     buffer = io.BytesIO()
     require("pyarrow.parquet", "experiments").write_table(arrow.table(columns), buffer)
     return buffer.getvalue()
 
 
 def _column(arrow: Any, values: list[Any]) -> Any:
-    """Return the values as a column of numbers, texts or lists, or as texts where it would be none of these."""
+    """Return the values as a column of numbers, texts or lists, or as texts where it would be none
+    of these.
+    """
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) <= 1 or kinds == {int, float}:
         try:
@@ -89,18 +97,24 @@ def _column(arrow: Any, values: list[Any]) -> Any:
         ):  # lists of several kinds, integers above 64 bits
             pass
         else:
-            if "struct" not in str(column.type):  # a mapping, which Parquet cannot have without entries
+            # a mapping, which Parquet cannot have without entries
+            if "struct" not in str(column.type):
                 return column
     return arrow.array([None if value is None else str(value) for value in values])
 
 
 def _with_origin(record: Mapping, table: Table) -> list[Row]:
-    """Return the rows with the profile and the data they come from; a column `data` of their own stays."""
+    """Return the rows with the profile and the data they come from; a column `data` of their own
+    stays.
+    """
     origin = {
         "profile": record["profile"],
         "data": ", ".join(each["name"] for each in record["data"]),
     }
-    return [{**row, **{name: origin[name] for name in origin if name not in row}} for row in table]
+    return [
+        {**row, **{name: origin[name] for name in origin if name not in row}}
+        for row in table
+    ]
 
 
 def _run_row(record: Mapping) -> dict:

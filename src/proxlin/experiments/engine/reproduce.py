@@ -1,4 +1,5 @@
-"""Run experiments one after the other, keep each as it finishes, and leave files and a report behind.
+"""Run experiments one after the other, keep each as it finishes, and leave files and a report
+behind.
 
     for each experiment:  if it is not finished in the store: run it, commit it;  then write the files and the page
 
@@ -67,19 +68,38 @@ def reproduce(
     with open_store(request.out) as store, closing(engine):
         check_folder(
             request.out,
-            (report.PAGE, "cases.parquet", "timings/runs.csv", "tables/any", "figures/any"),
+            (
+                report.PAGE,
+                "cases.parquet",
+                "timings/runs.csv",
+                "tables/any",
+                "figures/any",
+            ),
         )
         data = {each.name: request.data(each) for each in experiments}
-        done = {each.name: store.begin(each.name, request.of(each, data[each.name])) for each in experiments}
+        done = {
+            each.name: store.begin(each.name, request.of(each, data[each.name]))
+            for each in experiments
+        }
         for experiment in experiments:
             if done[experiment.name]:
                 say(f"{experiment.name}: kept from an earlier run.")
             else:
                 say(f"{experiment.name}: {experiment.title}.")
-                found = _run(experiment, data[experiment.name], request, say, store, engine, workers)
+                found = _run(
+                    experiment,
+                    data[experiment.name],
+                    request,
+                    say,
+                    store,
+                    engine,
+                    workers,
+                )
                 store.finish(experiment.name, found)
                 for each in found["verdicts"]:
-                    say(f"  {each['claim']}: {each['verdict']} ({each['profile']} profile; data: {each['data']})")
+                    say(
+                        f"  {each['claim']}: {each['verdict']} ({each['profile']} profile; data: {each['data']})"
+                    )
             report.write(request.out, store.finished(), store.cases())
         return request.out / report.PAGE
 
@@ -107,7 +127,15 @@ def _run(
         plan = experiment.plan(config, request.seed)
     with Bar(plan, indented, sys.stdout.isatty() and not request.quiet) as bar:
         sweep = Sweep(experiment.name, store, engine, bar, about)
-        context = Context(request.profile, config, request.seed, str(request.out), indented, sweep, data)
+        context = Context(
+            request.profile,
+            config,
+            request.seed,
+            str(request.out),
+            indented,
+            sweep,
+            data,
+        )
         result = experiment.run(context)
     seconds = time.perf_counter() - clock
     return {
@@ -128,7 +156,9 @@ def _run(
 
 
 def _found(result: Result, profile: str, data: Sequence[Origin]) -> dict:
-    """Return the tables, figures and verdicts of a result; each figure carries what a reader has to know of it."""
+    """Return the tables, figures and verdicts of a result; each figure carries what a reader has to
+    know of it.
+    """
     caveats = []
     if profile in CAVEATS:
         caveats.append(CAVEATS[profile])
@@ -142,11 +172,22 @@ def _found(result: Result, profile: str, data: Sequence[Origin]) -> dict:
             stamp(drawing.figure, "; ".join(caveats))
         figures[name] = figure_files(drawing.figure)
         points = placed(drawing.figure, drawing.points)
-        drawings[name] = {"group": drawing.group, "label": drawing.label, "points": points}
+        drawings[name] = {
+            "group": drawing.group,
+            "label": drawing.label,
+            "points": points,
+        }
     return {
-        "data": [{"name": each.label, "kind": each.kind, "source": each.source} for each in data],
-        "tables": {name: list(map(dict, table)) for name, table in result.tables.items()},
-        "timings": {name: list(map(dict, table)) for name, table in result.timings.items()},
+        "data": [
+            {"name": each.label, "kind": each.kind, "source": each.source}
+            for each in data
+        ],
+        "tables": {
+            name: list(map(dict, table)) for name, table in result.tables.items()
+        },
+        "timings": {
+            name: list(map(dict, table)) for name, table in result.timings.items()
+        },
         "figures": figures,
         "drawings": drawings,
         "verdicts": [verdict.published(profile, data) for verdict in result.verdicts],
@@ -179,6 +220,8 @@ def _revision() -> str:
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False
+        ).stdout.strip()
     except OSError:  # there is no git
         return ""

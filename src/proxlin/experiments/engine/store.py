@@ -2,8 +2,9 @@
 
     key of a case = sha256(task, settings, version)
 
-A row is written in one transaction, so that an interruption keeps everything finished and nothing half-finished. A
-folder belongs to one request for each experiment: another profile, seed, config, version or other data are refused.
+A row is written in one transaction, so that an interruption keeps everything finished and nothing
+half-finished. A folder belongs to one request for each experiment: another profile, seed, config,
+version or other data are refused.
 """
 
 import hashlib
@@ -33,10 +34,14 @@ WRITTEN = (
     PLAN,
 )
 FOLDERS = ("tables", "figures", "timings")
-LONGEST = 2**26  # bytes; the longest text that we write holds the figures of a study, some 10^6
-WORK = 10**8  # instructions of SQLite for one query; our longest takes ten for each case, of which there are thousands
+# bytes; the longest text that we write holds the figures of a study, some 10^6
+LONGEST = 2**26
+# instructions of SQLite for one query; our longest takes ten for each case, of which there are
+# thousands
+WORK = 10**8
 EVERY = 10**5  # instructions between two looks at that limit
-MULTIPLE = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file, which SQLite would delete
+# ends a journal that names another file, which SQLite would delete
+MULTIPLE = bytes.fromhex("d9d505f920a163d7")
 ROLLBACK = b"\x01\x01"  # bytes 18 and 19 of a database without a write-ahead log
 
 _SCHEMA = """
@@ -68,26 +73,38 @@ class Store:
         self._path = path
 
     def begin(self, experiment: str, request: Mapping[str, object]) -> bool:
-        """Claim the folder for this request; returns whether it is finished already. Another request is refused."""
+        """Claim the folder for this request; returns whether it is finished already. Another
+        request is refused.
+        """
         asked = json.dumps(request, sort_keys=True)
-        rows = self._rows("SELECT request, payload FROM experiments WHERE name = ?", experiment)
+        rows = self._rows(
+            "SELECT request, payload FROM experiments WHERE name = ?", experiment
+        )
         if not rows:
-            self._write("INSERT INTO experiments VALUES (?, ?, NULL)", experiment, asked)
+            self._write(
+                "INSERT INTO experiments VALUES (?, ?, NULL)", experiment, asked
+            )
             return False
         ((found, payload),) = rows
         if found != asked:
             other = _difference(self._read(mapping, found), json.loads(asked))
-            raise UserError(f"{self._path} holds {experiment} with another {other}; take another folder.")
+            raise UserError(
+                f"{self._path} holds {experiment} with another {other}; take another folder."
+            )
         return payload is not None
 
     def finish(self, experiment: str, payload: dict) -> None:
         """Keep the record of a finished experiment."""
         text = json.dumps(payload, default=plain)
-        self._write("UPDATE experiments SET payload = ? WHERE name = ?", text, experiment)
+        self._write(
+            "UPDATE experiments SET payload = ? WHERE name = ?", text, experiment
+        )
 
     def finished(self) -> list[dict]:
         """Return the record of each finished experiment, in the order of their names."""
-        rows = self._rows("SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name")
+        rows = self._rows(
+            "SELECT payload FROM experiments WHERE payload IS NOT NULL ORDER BY name"
+        )
         return [self._read(finished_record, payload) for (payload,) in rows]
 
     def case(self, key: str) -> dict | None:
@@ -96,14 +113,28 @@ class Store:
             return self._read(mapping, result)
         return None
 
-    def add_case(self, key: str, experiment: str, content: dict, result: dict, run: dict) -> None:
+    def add_case(
+        self, key: str, experiment: str, content: dict, result: dict, run: dict
+    ) -> None:
         """Keep a finished case; one that is there already stays as it is."""
-        texts = [json.dumps(part, sort_keys=True, default=plain) for part in (content, result, run)]
-        self._write("INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)", key, experiment, *texts)
+        texts = [
+            json.dumps(part, sort_keys=True, default=plain)
+            for part in (content, result, run)
+        ]
+        self._write(
+            "INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)",
+            key,
+            experiment,
+            *texts,
+        )
 
     def cases(self) -> list[dict]:
-        """Return every case as one flat row: experiment, key, settings, result and run, in the order of the keys."""
-        rows = self._rows("SELECT key, experiment, content, result, run FROM cases ORDER BY key")
+        """Return every case as one flat row: experiment, key, settings, result and run, in the
+        order of the keys.
+        """
+        rows = self._rows(
+            "SELECT key, experiment, content, result, run FROM cases ORDER BY key"
+        )
         return [self._read(case_row, *row) for row in rows]
 
     def _write(self, query: str, *values: str) -> None:
@@ -115,7 +146,9 @@ class Store:
             _limited(self._connection)
             return self._connection.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{self._path} is damaged ({error}); take another folder.") from error
+            raise UserError(
+                f"{self._path} is damaged ({error}); take another folder."
+            ) from error
 
     def _read(self, parse: Callable[..., dict], *texts: Any) -> dict:
         """Return what `parse` makes of some texts of the database, which may come from elsewhere."""
@@ -126,7 +159,9 @@ class Store:
                 f"{self._path} holds a figure with {error}, which no figure of proxlin has; take another folder."
             ) from error
         except DAMAGED as error:
-            raise UserError(f"{self._path} holds a result that is damaged; take another folder.") from error
+            raise UserError(
+                f"{self._path} holds a result that is damaged; take another folder."
+            ) from error
 
 
 def _difference(found: dict, asked: dict) -> str:
@@ -146,7 +181,9 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
     if create:
         _make_folder(out)
     elif not (out / FILE).is_file():
-        raise UserError(f"{out} has no {FILE}: it is not a folder that `proxlin reproduce` wrote.")
+        raise UserError(
+            f"{out} has no {FILE}: it is not a folder that `proxlin reproduce` wrote."
+        )
     _check_folder(out)
     finish(out)
     with _locked(out), closing(sqlite3.connect(out / FILE)) as connection:
@@ -154,7 +191,9 @@ def open_store(out: Path, create: bool = True) -> Iterator[Store]:
             _guard(connection)
             _check_format(connection, out / FILE)
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{out / FILE} cannot be used ({error}); take another folder.") from error
+            raise UserError(
+                f"{out / FILE} cannot be used ({error}); take another folder."
+            ) from error
         yield Store(connection, out / FILE)
 
 
@@ -165,7 +204,9 @@ def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{out} cannot be made ({error.strerror}); name a folder that can be written.") from error
+        raise UserError(
+            f"{out} cannot be made ({error.strerror}); name a folder that can be written."
+        ) from error
 
 
 @contextmanager
@@ -176,7 +217,9 @@ def _locked(out: Path) -> Iterator[None]:
     try:
         (out / ".lock").touch()
     except OSError as error:
-        raise UserError(f"{out} cannot be written to ({error.strerror}); name another folder.") from error
+        raise UserError(
+            f"{out} cannot be written to ({error.strerror}); name another folder."
+        ) from error
     with open(out / ".lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,25 +231,37 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder in which a name that is read or written here stands for something else than a file of its own.
+    """Refuse a folder in which a name that is read or written here stands for something else than a
+    file of its own.
 
-    A pipe would hang, and a link would have another file written. If SQLite finds a journal of several databases it
-    deletes a file that the journal names; ours is never one of several, and has no write-ahead log.
+    A pipe would hang, and a link would have another file written. If SQLite finds a journal of
+    several databases it deletes a file that the journal names; ours is never one of several, and
+    has no write-ahead log.
     """
     folders = [out / name for name in FOLDERS]
     files = [out / name for name in WRITTEN]
-    files += [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    files += [
+        path for folder in folders if folder.is_dir() for path in folder.iterdir()
+    ]
     for path in [*folders, *files]:
         if path.is_symlink() and not _leads_into(path, out):
-            raise UserError(f"{path} is a link out of the folder; remove it, or name another folder.")
+            raise UserError(
+                f"{path} is a link out of the folder; remove it, or name another folder."
+            )
     unusual = [path for path in folders if path.exists() and not path.is_dir()]
     unusual += [path for path in files if path.exists() and not path.is_file()]
     for path in unusual:
-        raise UserError(f"{path} is not what proxlin writes there; remove it, or name another folder.")
+        raise UserError(
+            f"{path} is not what proxlin writes there; remove it, or name another folder."
+        )
     if _bytes_at(out / f"{FILE}-journal", -len(MULTIPLE), len(MULTIPLE)) == MULTIPLE:
-        raise UserError(f"{out / FILE}-journal names a file to delete; remove the journal, or name another folder.")
+        raise UserError(
+            f"{out / FILE}-journal names a file to delete; remove the journal, or name another folder."
+        )
     if _bytes_at(out / FILE, 18, 2) not in (b"", ROLLBACK):
-        raise UserError(f"{out / FILE} is not a database that proxlin wrote; name another folder.")
+        raise UserError(
+            f"{out / FILE} is not a database that proxlin wrote; name another folder."
+        )
 
 
 def _leads_into(path: Path, folder: Path) -> bool:
@@ -218,7 +273,9 @@ def _leads_into(path: Path, folder: Path) -> bool:
 
 
 def _bytes_at(path: Path, start: int, count: int) -> bytes:
-    """Return some bytes of a file, from its end if `start` is negative; none if it is missing or shorter."""
+    """Return some bytes of a file, from its end if `start` is negative; none if it is missing or
+    shorter.
+    """
     if not path.exists() or path.stat().st_size < max(-start, start + count):
         return b""
     origin = os.SEEK_END if start < 0 else os.SEEK_SET
@@ -242,7 +299,9 @@ def _limited(connection: sqlite3.Connection) -> None:
 
 def _schema(connection: sqlite3.Connection) -> list[tuple]:
     """Return everything that a database declares."""
-    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+    return connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+    ).fetchall()
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
@@ -251,11 +310,17 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     schema = _schema(connection)
     if not schema:
-        connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA user_version = {FORMAT}; COMMIT")
+        connection.executescript(
+            f"BEGIN; {_SCHEMA}; PRAGMA user_version = {FORMAT}; COMMIT"
+        )
         return
     if found != FORMAT:
-        raise UserError(f"{path} has format {found}, but this version of proxlin writes {FORMAT}; take another folder.")
+        raise UserError(
+            f"{path} has format {found}, but this version of proxlin writes {FORMAT}; take another folder."
+        )
     with closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(_SCHEMA)
         if schema != _schema(ours):
-            raise UserError(f"{path} has other tables than proxlin writes; take another folder.")
+            raise UserError(
+                f"{path} has other tables than proxlin writes; take another folder."
+            )

@@ -1,4 +1,5 @@
-"""The skeleton that studies share: a config of a schema, a plan and a run, known to `proxlin reproduce` by a name.
+"""The skeleton that studies share: a config of a schema, a plan and a run, known to `proxlin
+reproduce` by a name.
 
     study("fig2", "Figure 2", Config, run, plan, data=(DATA,), claims=("C4", "C5"))
 
@@ -33,8 +34,8 @@ def study(
 ) -> Experiment:
     """Register an experiment whose configs hold the fields of `schema`.
 
-    The profiles are those of configs/NAME.toml unless `configs` are given. `data` are the origins of the data, or a
-    function of the config that returns them.
+    The profiles are those of configs/NAME.toml unless `configs` are given. `data` are the origins
+    of the data, or a function of the config that returns them.
     """
     parsed = partial(parse, schema)
     origins = data if callable(data) else lambda config: data
@@ -58,8 +59,12 @@ def plan_of(cases: Sequence[Case]) -> Plan:
     return Plan(cases, len(cases), total_work(cases) + COMPILING * len(groups))
 
 
-def tuned_plan(entries: Sequence[Entry], finalists: int, seed: int, more: Sequence[Case] = ()) -> Plan:
-    """Return the plan of a sweep that tunes some entries, and then runs `more` cases of known number."""
+def tuned_plan(
+    entries: Sequence[Entry], finalists: int, seed: int, more: Sequence[Case] = ()
+) -> Plan:
+    """Return the plan of a sweep that tunes some entries, and then runs `more` cases of known
+    number.
+    """
     first = bracket_of(entries, 1000 * seed)  # as `first_seed` has it
     count = cases_of(entries, finalists) + len(more)
     return Plan(first, count, work_of(entries, finalists) + total_work(more))
@@ -80,7 +85,9 @@ def fields_of(config: Any, *names: str) -> dict[str, Any]:
 
 
 def demand_positive(config: Any, *names: str) -> None:
-    """Raise a ValueError that names the first of these settings which is not above 0, or holds such a number."""
+    """Raise a ValueError that names the first of these settings which is not above 0, or holds such
+    a number.
+    """
     for name in names:
         value = getattr(config, name)
         if isinstance(value, tuple):
@@ -90,7 +97,9 @@ def demand_positive(config: Any, *names: str) -> None:
             raise ValueError(f"{name} has to be positive.")
 
 
-def demand_known(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> None:
+def demand_known(
+    what: str, name: str, known: Sequence[str] | Mapping[str, object]
+) -> None:
     """Raise a ValueError unless `name` is among the known ones."""
     if name not in known:
         raise ValueError(f"{what} is {name!r}; take one of {', '.join(known)}.")

@@ -2,8 +2,9 @@
 
     results = [stored or run(case) for case in cases]
 
-A result is a function of its case alone: every worker has one XLA thread, so neither the number of workers, nor which
-of them runs a case, nor the order changes a byte. Engines differ in where the workers are.
+A result is a function of its case alone: every worker has one XLA thread, so neither the number of
+workers, nor which of them runs a case, nor the order changes a byte. Engines differ in where the
+workers are.
 """
 
 import time
@@ -26,12 +27,14 @@ class Sweep:
     engine: Engine
     progress: "Bar"
     about: dict  # revision and versions, kept with every case
-    known: dict[str, dict] = field(default_factory=dict)  # the results seen so far, by key
+    # the results seen so far, by key
+    known: dict[str, dict] = field(default_factory=dict)
 
     def __call__(self, cases: Sequence[Case]) -> list[dict]:
         asked = {case_key(case): case for case in cases}
         missing = [case for key, case in asked.items() if not self._stored(key, case)]
-        longest_first = sorted(missing, key=lambda case: -case.work)  # so that the workers end together
+        # so that the workers end together
+        longest_first = sorted(missing, key=lambda case: -case.work)
         for case, outcome in self.engine.outcomes(longest_first):
             self.known[case_key(case)] = self._keep(case, outcome)
             self.progress.done(case)
@@ -49,19 +52,29 @@ class Sweep:
         return True
 
     def _keep(self, case: Case, outcome: Outcome) -> dict:
-        """Commit the outcome of a case; returns its result as it will be read when the sweep goes on."""
+        """Commit the outcome of a case; returns its result as it will be read when the sweep goes
+        on.
+        """
         if outcome.wrong_use:
             raise UserError(outcome.error)
         if outcome.error is not None:
             raise RuntimeError(f"{case.task}: {outcome.error}")
         content = {"task": case.task, "settings": dict(case.settings)}
         key = case_key(case)
-        self.store.add_case(key, self.experiment, content, outcome.result or {}, outcome.run | self.about)
+        self.store.add_case(
+            key,
+            self.experiment,
+            content,
+            outcome.result or {},
+            outcome.run | self.about,
+        )
         return self.store.case(key) or {}
 
 
 class Bar:
-    """Cases done, the share of the work, and the remaining time: a rich bar on a terminal, else a line now and then."""
+    """Cases done, the share of the work, and the remaining time: a rich bar on a terminal, else a
+    line now and then.
+    """
 
     EVERY = 30.0  # seconds between two lines where there is no terminal
 
@@ -75,7 +88,8 @@ class Bar:
         self.last = self.start
         self.rich: Any = None
         if terminal and self.plan.cases:
-            from ...run.progress import rich_bar  # here, because it brings JAX, which a command need not wait for
+            # here, because it brings JAX, which a command need not wait for
+            from ...run.progress import rich_bar
 
             self.rich = rich_bar("  cases", 1.0)
 
@@ -105,9 +119,13 @@ class Bar:
         return case.work / self.plan.work
 
     def _show(self, now: float) -> None:
-        text = f"{self.count} of {max(self.plan.cases, self.count)} cases{self._left(now)}"
+        text = (
+            f"{self.count} of {max(self.plan.cases, self.count)} cases{self._left(now)}"
+        )
         if self.rich is not None:
-            self.rich.update(self.rich.task_ids[0], completed=min(self.share, 1.0), text=text)
+            self.rich.update(
+                self.rich.task_ids[0], completed=min(self.share, 1.0), text=text
+            )
         elif now - self.last > self.EVERY:
             self.last = now
             self.say(text)

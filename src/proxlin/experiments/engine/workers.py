@@ -2,8 +2,9 @@
 
     outcomes(cases)  yields (case, outcome) once for each, as they finish, in any order
 
-A worker that dies is replaced and its case run again; a case that kills three workers is named. A worker is as good as
-dead when it has given no sign of life for `silence` seconds: stopped, swapped out, or cut off.
+A worker that dies is replaced and its case run again; a case that kills three workers is named. A
+worker is as good as dead when it has given no sign of life for `silence` seconds: stopped, swapped
+out, or cut off.
 """
 
 import importlib
@@ -29,12 +30,14 @@ from ...files.writing import uninterrupted
 from .base import Case
 from .store import content_key
 
-ATTEMPTS = 3  # a worker that dies (out of memory, killed) has its case run again, but not for ever
-SILENCE = 300.0  # seconds without a sign of life; a worker gives one every BEAT, also while it computes
+# a worker that dies (out of memory, killed) has its case run again, but not for ever
+ATTEMPTS = 3
+# seconds without a sign of life; a worker gives one every BEAT, also while it computes
+SILENCE = 300.0
 BEAT = 0.5  # seconds
 STARTUP = 60.0  # seconds that a process may take until its first sign of life
-# One thread a worker: NPROC is the size of XLA's pool, whose threads hand small kernels to each other; the flag keeps
-# matrix products on the thread that runs the program.
+# One thread a worker: NPROC is the size of XLA's pool, whose threads hand small kernels to each
+# other; the flag keeps matrix products on the thread that runs the program.
 ONE_THREAD = {
     "NPROC": "1",
     "OMP_NUM_THREADS": "1",
@@ -63,11 +66,15 @@ class Engine(Protocol):
 
 def case_key(case: Case) -> str:
     """Return the key under which the store has the result of a case."""
-    return content_key(task=case.task, settings=dict(case.settings), version=__version__)
+    return content_key(
+        task=case.task, settings=dict(case.settings), version=__version__
+    )
 
 
 def prepare() -> None:
-    """Make this process a worker: one XLA thread, which has to be said before JAX is imported, and 64-bit numbers."""
+    """Make this process a worker: one XLA thread, which has to be said before JAX is imported, and
+    64-bit numbers.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     if ONE_THREAD["XLA_FLAGS"] not in flags:
         flags = f"{flags} {ONE_THREAD['XLA_FLAGS']}".strip()
@@ -77,7 +84,9 @@ def prepare() -> None:
 
 
 def use_64_bits() -> None:
-    """Let JAX have 64-bit numbers, whether it is imported already or not; importing it takes a second."""
+    """Let JAX have 64-bit numbers, whether it is imported already or not; importing it takes a
+    second.
+    """
     os.environ["JAX_ENABLE_X64"] = "1"
     if "jax" in sys.modules:
         sys.modules["jax"].config.update("jax_enable_x64", True)
@@ -90,6 +99,10 @@ def execute(task: str, settings: dict) -> Outcome:
     error = None
     wrong_use = False
     try:
+        # JAX is imported here, and not before, so that a process can say first how many threads it has.
+        from ...files.programs import keep_programs
+
+        keep_programs()
         module, name = task.split(":")
         result = getattr(importlib.import_module(module), name)(settings)
     except UserError as raised:
@@ -119,7 +132,8 @@ class Watch:
     def look(self, beats: Mapping[Hashable, float]) -> dict[Hashable, float]:
         """Return the seconds for which each of these beats has stayed the same."""
         now = time.monotonic()
-        passed = min(now - self.last, 4 * BEAT)  # a longer time is one in which this process was asleep
+        # a longer time is one in which this process was asleep
+        passed = min(now - self.last, 4 * BEAT)
         self.last = now
         silence = dict.fromkeys(beats, 0.0)
         for who, beat in beats.items():
@@ -200,7 +214,9 @@ class Local:
                 self._send(worker, self._choose(worker, waiting))
 
     def _choose(self, worker: _Worker, waiting: deque[Case]) -> Case:
-        """Take a case whose group this worker has compiled, else one of a group that no worker has, else the first."""
+        """Take a case whose group this worker has compiled, else one of a group that no worker has,
+        else the first.
+        """
         compiled = set().union(*(each.groups for each in self.workers))
         known = (case for case in waiting if case.group in worker.groups)
         fresh = (case for case in waiting if case.group not in compiled)
@@ -215,13 +231,17 @@ class Local:
             worker.pipe.send((case.task, dict(case.settings)))
 
     def _heard_from(self) -> list[_Worker]:
-        """Wait for a moment; returns the workers that have sent something, or whose pipe is at its end."""
+        """Wait for a moment; returns the workers that have sent something, or whose pipe is at its
+        end.
+        """
         ready = wait([worker.pipe for worker in self._busy()], BEAT)
         return [worker for worker in self.workers if worker.pipe in ready]
 
     def _silent(self) -> list[_Worker]:
         """Return the workers that have a case and have given no sign of life for too long."""
-        silence = self.watch.look({id(worker): float(worker.beats.value) for worker in self.workers})
+        silence = self.watch.look(
+            {id(worker): float(worker.beats.value) for worker in self.workers}
+        )
         lost = []
         for worker in self._busy():
             limit = self.silence
@@ -255,8 +275,11 @@ def _start() -> _Worker:
 
 @contextmanager
 def without_ctrl_c() -> Iterator[None]:
-    """Block Ctrl-C for the threads and processes that are started here; this one hears it afterwards."""
-    resource_tracker.ensure_running()  # else it is started on the way, and unblocks the signal
+    """Block Ctrl-C for the threads and processes that are started here; this one hears it
+    afterwards.
+    """
+    # else it is started on the way, and unblocks the signal
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -281,7 +304,9 @@ def _beat(beats: Any) -> None:
         time.sleep(BEAT)
 
 
-def engine_named(name: str, scheduler: str | None, workers: int, silence: float = SILENCE) -> Engine:
+def engine_named(
+    name: str, scheduler: str | None, workers: int, silence: float = SILENCE
+) -> Engine:
     """Return the engine "local" or "dask"; the latter may use a scheduler that runs already."""
     if name == "dask":
         from .cluster import Dask

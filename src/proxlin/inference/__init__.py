@@ -1,0 +1,20 @@
+"""What a fit can tell: the covariance of its parameters, the scale of its residuals, and its
+outliers.
+
+    cov(w) ~ A^-1 B A^-1 / n         covariance, mm_covariance
+    fits with random weights         bootstrap
+    s of residuals r                 mad, huber_scale, m_scale
+    d_i = |x_i - center|_cov         distances, cutoff
+
+Formulas, assumptions and what each kind is compared with: docs/inference.md.
+"""
+
+from .bootstrap import Bootstrap as Bootstrap
+from .bootstrap import bootstrap as bootstrap
+from .outliers import cutoff as cutoff
+from .outliers import distances as distances
+from .redescending import mm_covariance as mm_covariance
+from .sandwich import covariance as covariance
+from .scale import huber_scale as huber_scale
+from .scale import m_scale as m_scale
+from .scale import mad as mad

@@ -1,0 +1,346 @@
+"""Many problems of the same shape at once: a batch of slots, in which those that ended make room.
+
+result = solve_many(problems, w)              a leading axis of problems, or of starts
+best, values = multistart(problem, starts)
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from ..checks import check_parameters, described, flag, whole
+from ..compiled import Compiled
+from ..cost import Calls, Status
+from ..precision import in_the_precision_of_w
+from ..problem import AbstractProblem, check_problem
+from ..solvers.base import AbstractSolver
+from ..types import Key, Params, is_concrete, is_parameter
+from .loop import Limits, advance, has_ended, initial_state
+from .progress import Progress
+from .solve import Result, checked_key, checked_limits, checked_solver, judged, run_pure
+
+SLOTS = 512  # problems at once: their arrays stay in the cache, and few wait for the slowest one
+ROUND = 4  # steps between two looks at what has ended
+
+
+class _Slots(eqx.Module):
+    """The runs under way: F at the start, their states, the steps taken, and the calls so far."""
+
+    start: Array
+    state: Any
+    step: Array
+    calls: Calls
+
+
+@in_the_precision_of_w
+def solve_many(
+    problems: AbstractProblem | list | tuple,
+    w: Params,
+    solver: AbstractSolver | None = None,
+    *,
+    in_axes: tuple[Any, Any] = (0, None),
+    chunk: int | None = None,
+    steps: int | None = None,
+    passes: float | int | None = None,
+    tol: float | int | None = None,
+    key: Key | None = None,
+    progress: bool = False,
+) -> Result:
+    """Solve many problems of the same shape, and return a `Result` with a leading axis.
+
+    `problems` is one problem whose arrays all have a leading axis, as `jax.vmap` of its construction
+    returns it, or a list of problems. `in_axes` says what has the leading axis, problems or w, as in
+    `jax.vmap`: (0, None) problems alone, (None, 0) starts alone, (0, 0) both. It may also be a tree of
+    True and False, True for the arrays that have the axis, where problems share the others.
+
+    `chunk` problems are worked on at once; those that have ended make room for others, so that a slow
+    one does not hold up the rest. On several devices the chunk is split. Everything else is as in
+    `solve`; the key of the i-th problem is `jax.random.fold_in(key, i)`. Inside of a trace it is
+    `jax.vmap` of `solve`.
+
+    >>> import proxlin as px
+    >>> phi = px.residual(lambda w, x: w * x)
+    >>> make = lambda y: px.MeanOfLosses(phi, px.L1(), (jnp.ones((3, 1)), y[:, None]))
+    >>> y = jnp.array([[1.0, 2.0, 9.0], [5.0, 6.0, 6.5]])
+    >>> px.solve_many(jax.vmap(make)(y), jnp.zeros(1)).w.round(6).tolist()
+    [[2.0], [6.0]]
+    """
+    problems = _stacked(problems)
+    solver = checked_solver(solver, "solve_many")
+    batch = _Batch(problems, w, in_axes)
+    chunk = whole(SLOTS if chunk is None else chunk, "chunk", low=1)
+    key = checked_key(key, solver, "solve_many")
+    limits = checked_limits(solver, steps, passes, tol, batch.dtype())
+    if not is_concrete((problems, w, solver, key, limits)):
+        return _vmapped(batch, solver, key, limits)
+    run = _Run(batch, solver, key, limits, min(chunk, batch.count))
+    on = flag(progress, "progress") and jax.process_index() == 0
+    with Progress(on, None, batch.count, "solve_many") as bar:
+        return run.all(bar)
+
+
+@in_the_precision_of_w
+def multistart(
+    problem: AbstractProblem,
+    starts: Params,
+    solver: AbstractSolver | None = None,
+    **settings: Any,
+) -> tuple[Result, Array]:
+    """Minimise F from many starts, a leading axis of w, and return the best result and all values.
+
+    A start whose run diverged has the value inf. The settings are those of `solve_many`.
+
+    >>> import proxlin as px
+    >>> problem = px.MeanOfLosses(lambda w, x: jnp.sin(w) + w / 9 + x, px.L1(), jnp.ones((2, 1)))
+    >>> best, values = px.multistart(problem, jnp.array([[0.0], [9.0]]))
+    >>> values.shape, bool(best.value == values.min())
+    ((2,), True)
+    """
+    result = solve_many(problem, starts, solver, in_axes=(None, 0), **settings)
+    diverged = list(Status).index(Status.diverged)
+    values = jnp.where(result.status == diverged, jnp.inf, result.value)
+    best = jnp.argmin(values)
+    return jax.tree.map(lambda x: x[best], result), values
+
+
+def _stacked(problems: Any) -> AbstractProblem:
+    """Return one problem with a leading axis, of a list of them."""
+    if not isinstance(problems, list | tuple):
+        check_problem(problems, "solve_many")
+        return problems
+    if not problems:
+        raise ValueError("solve_many needs at least one problem; the list is empty.")
+    for problem in problems:
+        check_problem(problem, "solve_many")
+    first, *others = (_described_shapes(problem) for problem in problems)
+    for i, other in enumerate(others, start=1):
+        if other != first:
+            raise ValueError(
+                f"solve_many needs problems of the same structure and shapes; problem {i} differs from "
+                f"problem 0: make them with the same functions, or solve them one by one."
+            )
+    return jax.tree.map(lambda *x: jnp.stack(x), *problems)
+
+
+def _described_shapes(problem: AbstractProblem) -> Any:
+    leaves, treedef = jax.tree.flatten(problem)
+    return treedef, [(x.shape, x.dtype) for x in leaves]
+
+
+class _Batch:
+    """The problems and starts as lists of arrays, those with a leading axis apart from the others."""
+
+    def __init__(self, problems: AbstractProblem, w: Params, in_axes: Any):
+        if not isinstance(in_axes, tuple) or len(in_axes) != 2:
+            raise TypeError(
+                f"in_axes must be a pair, one for the problems and one for w, such as (0, None); it is "
+                f"{described(in_axes)}."
+            )
+        w = check_parameters(w, problems.data)
+        at, self.rest = eqx.partition(w, is_parameter)
+        self.tree = (problems.bind(self.rest), at)
+        leaves, self.treedef = jax.tree.flatten(self.tree)
+        self.axes = _axes(self.tree, in_axes)
+        sizes = {
+            x.shape[0] for x, axis in zip(leaves, self.axes, strict=True) if axis == 0
+        }
+        if not sizes:
+            raise ValueError(
+                "solve_many needs a leading axis of problems or of starts."
+            )
+        if len(sizes) > 1:
+            raise ValueError(
+                f"The arrays of solve_many must have as many entries on their first axis as each other; "
+                f"they have {sorted(sizes)}."
+            )
+        self.count = sizes.pop()
+        self.leaves = leaves
+
+    def dtype(self) -> Any:
+        return jnp.result_type(*jax.tree.leaves(self.tree[1]))
+
+    def one(self, leaves: list) -> tuple[AbstractProblem, Params]:
+        """Return the problem and the start that these arrays make."""
+        return self.treedef.unflatten(leaves)
+
+    def first(self) -> tuple[AbstractProblem, Params]:
+        """Return the first problem and its start."""
+        pairs = zip(self.leaves, self.axes, strict=True)
+        return self.one([x[0] if axis == 0 else x for x, axis in pairs])
+
+
+def _axes(tree: tuple, in_axes: tuple) -> list:
+    """Return 0 or None for each array of the problems and of w."""
+    found = []
+    for part, axes in zip(tree, in_axes, strict=True):
+        count = len(jax.tree.leaves(part))
+        if axes is None or axes == 0:
+            found += [axes] * count
+            continue
+        given = jax.tree.leaves(axes)
+        if len(given) != count or not all(isinstance(x, bool) for x in given):
+            raise ValueError(
+                f"in_axes must be 0, None, or a tree of True and False for the {count} arrays; it is "
+                f"{described(axes)}."
+            )
+        found += [0 if x else None for x in given]
+    return found
+
+
+def _vmapped(batch: _Batch, solver: AbstractSolver, key: Key, limits: Limits) -> Result:
+    def one(leaves: list, i: Array) -> Result:
+        problem, w = batch.one(leaves)
+        solver.check(problem)
+        return run_pure(problem, w, solver, jax.random.fold_in(key, i), limits)
+
+    indices = jnp.arange(batch.count)
+    result = jax.vmap(one, in_axes=(batch.axes, 0))(batch.leaves, indices)
+    return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, batch.rest))
+
+
+class _Run:
+    """The slots on the host: which problem is where, and what has ended."""
+
+    def __init__(
+        self,
+        batch: _Batch,
+        solver: AbstractSolver,
+        key: Key,
+        limits: Limits,
+        slots: int,
+    ):
+        self.batch = batch
+        self.slots = slots
+        solver.check(batch.first()[0])
+        self.key = key
+        self.limits = limits
+        self.program = Compiled(_Static(batch.treedef, tuple(batch.axes)), solver)
+        self.place = _placement(slots)
+
+    def all(self, bar: Progress) -> Result:
+        """Solve all problems."""
+        count = self.batch.count
+        waiting = iter(range(count))
+        index = np.fromiter((next(waiting) for _ in range(self.slots)), np.int32)
+        fresh = np.ones(self.slots, bool)
+        busy = np.ones(self.slots, bool)
+        slots = None
+        results: list | None = None
+        ended = 0
+        while busy.any():
+            arguments = (self.batch.leaves, self.key, self._on(index), self._on(fresh))
+            (slots, found, over), _ = self._round(arguments, slots)
+            over = np.asarray(over) & busy
+            leaves, treedef = jax.tree.flatten(found)
+            if results is None:
+                results = [np.zeros((count, *x.shape[1:]), x.dtype) for x in leaves]
+            for whole_result, part in zip(results, leaves, strict=True):
+                whole_result[index[over]] = np.asarray(part)[over]
+            ended += int(over.sum())
+            bar.show_count(ended, count)
+            fresh = np.zeros(self.slots, bool)
+            for slot in np.flatnonzero(over):
+                following = next(waiting, None)
+                if following is None:
+                    busy[slot] = False
+                else:
+                    index[slot] = following
+                    fresh[slot] = True
+        assert results is not None
+        result = treedef.unflatten([jnp.asarray(x) for x in results])
+        return eqx.tree_at(
+            lambda r: r.w, result, eqx.combine(result.w, self.batch.rest)
+        )
+
+    def _round(self, arguments: tuple, slots: _Slots | None) -> Any:
+        leaves, key, index, fresh = arguments
+        if slots is None:
+            slots, _ = self.program(_first_slots, leaves, index)
+        return self.program(_one_round, leaves, key, index, fresh, slots, self.limits)
+
+    def _on(self, x: np.ndarray) -> Array:
+        """Return the array where the slots are."""
+        if self.place is None:
+            return jnp.asarray(x)
+        return jax.device_put(x, self.place)
+
+
+def _placement(slots: int) -> NamedSharding | None:
+    """Return how slots are split over several devices, or None where there is one."""
+    devices = jax.local_devices()
+    if len(devices) == 1 or slots % len(devices):
+        return None
+    return NamedSharding(Mesh(np.asarray(devices), ("slots",)), PartitionSpec("slots"))
+
+
+class _Static(eqx.Module):
+    """How the arrays of a batch make a problem and a start, and which of them have a leading axis."""
+
+    treedef: Any = eqx.field(static=True)
+    axes: tuple = eqx.field(static=True)
+
+    def taken(self, leaves: list, index: Array) -> list:
+        """Return the arrays of these problems."""
+        pairs = zip(leaves, self.axes, strict=True)
+        return [x[index] if axis == 0 else x for x, axis in pairs]
+
+
+def _new_slot(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> _Slots:
+    state = initial_state(problem, solver, w)
+    return _Slots(problem.value(w), state, jnp.int32(0), Calls())
+
+
+def _first_slots(
+    static: _Static, solver: AbstractSolver, leaves: list, index: Array
+) -> _Slots:
+    """Return slots of the right shapes, whose contents nobody looks at."""
+
+    def one(leaves: list) -> _Slots:
+        problem, w = static.treedef.unflatten(leaves)
+        return _new_slot(problem, solver, w)
+
+    taken = static.taken(leaves, index)
+    return jax.vmap(one, in_axes=(list(static.axes),))(taken)
+
+
+def _one_round(
+    static: _Static,
+    solver: AbstractSolver,
+    leaves: list,
+    key: Key,
+    index: Array,
+    fresh: Array,
+    slots: _Slots,
+    limits: Limits,
+) -> tuple[_Slots, Result, Array]:
+    """Take up to ROUND epochs of steps in every slot, and return what each would answer now."""
+
+    def one(
+        leaves: list, i: Array, fresh: Array, slot: _Slots
+    ) -> tuple[_Slots, Result, Array]:
+        problem, w = static.treedef.unflatten(leaves)
+        prices = solver.prices(problem, w)
+        new = _new_slot(problem, solver, w)
+        slot = jax.tree.map(lambda x, y: jnp.where(fresh, x, y), new, slot)
+        some = slot.step + ROUND * solver.epoch(problem)
+        part = Limits(
+            jnp.minimum(limits.steps, some), limits.tol, limits.stalled, limits.passes
+        )
+        number = jax.random.fold_in(key, i)
+        state, record = advance(
+            problem, solver, slot.state, number, slot.step, part, prices, slot.calls
+        )
+        calls = Calls() if record.calls is None else record.calls
+        over = has_ended(record, limits, prices, len(problem))
+        result = judged(problem, w, slot.start, record, limits, prices)
+        return _Slots(slot.start, state, record.step, calls), result, over
+
+    taken = static.taken(leaves, index)
+    return jax.vmap(one, in_axes=(list(static.axes), 0, 0, 0))(
+        taken, index, fresh, slots
+    )

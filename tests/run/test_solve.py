@@ -1,0 +1,211 @@
+"""`solve`: the steps of `minimize` as one pure program, its statuses, and its derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proxlin as px
+from zoo import SOLVERS, normal
+
+KEY = jax.random.key(0)
+X = jnp.asarray(normal(1, 15, 2))
+NOISE = np.random.default_rng(2).standard_t(2, size=(15, 2))
+TRUTH = jnp.asarray([[1.0, 0.3], [-2.0, 0.4]])
+Y = jnp.tanh(X @ TRUTH) + 0.2 * jnp.asarray(NOISE)
+PHI = px.residual(lambda w, x: jnp.tanh(x @ w))
+START = 0.1 * jnp.ones((2, 2))
+
+
+def problem(y=Y, f=None, ridge=0.02, weights=None, kind=px.MeanOfLosses):
+    return kind(PHI, px.L1() if f is None else f, (X, y), ridge, weights)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", SOLVERS)
+def test_it_takes_the_steps_of_minimize(name):
+    solver = SOLVERS[name].solver
+    kind = px.LossOfMean if solver.problems is px.LossOfMean else px.MeanOfLosses
+    p = problem(f=px.L2(), ridge=0.0 if name == "rescaled" else 0.02, kind=kind)
+    steps = 2 * solver.epoch(p)
+    found = px.solve(p, START, solver, steps=steps, key=KEY)
+    same = px.minimize(p, START, solver, steps=steps, seed=0)
+    assert int(found.steps) == int(same.history["step"][-1])
+    assert float(found.passes) == pytest.approx(same.cost.passes(len(p)), rel=1e-6)
+    np.testing.assert_allclose(found.w, same.w, rtol=1e-6, atol=1e-8)
+    assert px.Status(int(found.status)) == same.status
+
+
+@pytest.mark.parametrize("passes", [0.5, 2.0, 3.3])
+def test_passes_end_a_run_where_they_end_minimize(passes):
+    for solver in (px.sgd(0.1), px.lbfgs()):
+        found = px.solve(problem(), START, solver, passes=passes, key=KEY)
+        same = px.minimize(problem(), START, solver, passes=passes)
+        assert int(found.steps) == int(same.history["step"][-1])
+
+
+def test_it_runs_inside_of_jit_vmap_and_scan():
+    alone = [px.solve(problem(y), START).value for y in (Y, Y + 1)]
+    both = jnp.stack([Y, Y + 1])
+    fit = lambda y: px.solve(problem(y), START).value
+    np.testing.assert_allclose(jax.jit(jax.vmap(fit))(both), alone, rtol=1e-9)
+    scanned = jax.lax.scan(lambda c, y: (c, fit(y)), 0, both)[1]
+    np.testing.assert_allclose(scanned, alone, rtol=1e-9)
+
+
+def test_a_status_is_data():
+    """A start with nan in it, a step that is far too long, and a budget of nothing."""
+    bad = jax.jit(lambda y: px.solve(problem(y), START))(Y.at[0, 0].set(jnp.nan))
+    assert px.Status(int(bad.status)) == "diverged"
+    far = px.solve(problem(f=px.SquaredL2()), START, px.subgradient_descent(1e9))
+    assert px.Status(int(far.status)) == "diverged"
+    np.testing.assert_array_equal(far.w, START)
+    none = px.solve(problem(), START, steps=0)
+    assert px.Status(int(none.status)) == "budget" and int(none.steps) == 0
+    assert "budget" in px.Status(int(none.status)).sentence
+
+
+def test_leaves_that_are_no_parameters_come_back():
+    phi = px.residual(lambda w, x: w["f"](x @ w["a"]))
+    p = px.MeanOfLosses(phi, px.L1(), (X, Y))
+    found = px.solve(p, {"a": START, "f": jnp.tanh}, steps=2)
+    assert found.w["f"] is jnp.tanh and found.w["a"].shape == START.shape
+
+
+# ---------------------------------------------------------------------------------------- derivatives
+
+SMOOTH = {
+    "Huber": px.Huber(0.1),
+    "SquaredL2": px.SquaredL2(),
+    "L2.smooth": px.L2().smooth(0.1),
+}
+KINKED = {
+    "L1": px.L1(),
+    "L2": px.L2(),
+    "LInf": px.LInf(),
+    "Quantile": px.Quantile(0.3),
+    "Max": px.Max(),
+    "Hinge": px.Hinge(),
+}
+OUTERS = SMOOTH | KINKED
+
+
+def differences(function, x, direction, h):
+    """Central differences along a direction, in each entry of what the function returns."""
+    ahead, behind = function(x + h * direction), function(x - h * direction)
+    return jax.tree.map(lambda a, b: (a - b) / (2 * h), ahead, behind)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", OUTERS)
+def test_derivatives_are_those_of_differences(name):
+    """With respect to the targets, the weights and the ridge, forwards and backwards."""
+    f = OUTERS[name]
+    solver = px.prox_linear()
+
+    @jax.jit
+    def fit(y, weights, ridge):
+        p = problem(y, f, ridge, weights)
+        found = px.solve(p, START, solver, steps=400)
+        return found.w, found.value
+
+    at = (Y, 1 + 0.1 * jnp.arange(15.0) / 15, jnp.asarray(0.05))
+    directions = (
+        jnp.asarray(normal(5, 15, 2)),
+        jnp.asarray(normal(6, 15)),
+        jnp.asarray(1.0),
+    )
+    for i, direction in enumerate(directions):
+        along = lambda x, i=i: fit(*(x if j == i else at[j] for j in range(3)))
+        exact = jax.jvp(along, (at[i],), (direction,))[1]
+        # An answer is found to some 1e-8, or 1e-7 where F is flat, and differences divide that by h.
+        # A longer h would leave the piece on which f is smooth.
+        h = 1e-3 if name == "L2.smooth" else 1e-4
+        near = differences(along, at[i], direction, h)
+        np.testing.assert_allclose(exact[0], near[0], rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(exact[1], near[1], rtol=1e-4, atol=1e-6)
+    pulled = jax.grad(lambda y: jnp.sum(fit(y, *at[1:])[0] ** 2))(Y)
+    exact = jax.jvp(lambda y: jnp.sum(fit(y, *at[1:])[0] ** 2), (Y,), (directions[0],))
+    np.testing.assert_allclose(jnp.sum(pulled * directions[0]), exact[1], rtol=1e-8)
+
+
+def test_derivatives_with_respect_to_the_numbers_of_f_and_the_start():
+    fit = jax.jit(lambda delta, w: px.solve(problem(f=px.Huber(delta)), w, steps=400).w)
+    exact = jax.jacfwd(fit)(0.1, START)
+    near = differences(lambda delta: fit(delta, START), 0.1, 1.0, 1e-5)
+    np.testing.assert_allclose(exact, near, rtol=1e-3, atol=1e-5)
+    of_start = jax.jacfwd(lambda w: fit(0.1, w))(START)
+    np.testing.assert_array_equal(of_start, jnp.zeros_like(of_start))
+    quantile = jax.jit(lambda q: px.solve(problem(f=px.Quantile(q)), START).w)
+    near = differences(quantile, 0.3, 1.0, 1e-6)
+    np.testing.assert_allclose(jax.jacfwd(quantile)(0.3), near, rtol=1e-4, atol=1e-5)
+
+
+def test_a_closed_form_of_least_squares():
+    """w = (X'X/n + ridge)^-1 X'y/n."""
+    linear = px.residual(lambda w, x: x @ w)
+
+    def ours(y, ridge):
+        return px.solve(px.MeanOfLosses(linear, px.SquaredL2(), (X, y), ridge), START).w
+
+    def closed(y, ridge):
+        gram = X.T @ X / 15 + ridge * jnp.eye(2)
+        return jnp.linalg.solve(gram, X.T @ y / 15)
+
+    at, along = (Y, 0.1), (jnp.asarray(normal(7, 15, 2)), 1.0)
+    found, exact = jax.jvp(ours, at, along), jax.jvp(closed, at, along)
+    np.testing.assert_allclose(found[0], exact[0], rtol=1e-9)
+    np.testing.assert_allclose(found[1], exact[1], rtol=1e-7)
+
+
+def test_the_derivative_of_a_median_is_that_of_the_middle_row():
+    fit = lambda y: px.solve(
+        px.MeanOfLosses(lambda w, y: w - y, px.L1(), y[:, None]), jnp.zeros(1)
+    ).w[0]
+    y = jnp.asarray([3.0, -1.0, 0.5, 10.0, 2.0])
+    np.testing.assert_allclose(jax.grad(fit)(y), [0, 0, 0, 0, 1], atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------ many
+
+
+def test_many_are_as_each_alone():
+    """Whatever fits at once, with problems, starts, or both along the axis."""
+    ys = Y[None] + 0.3 * jnp.asarray(normal(8, 7, 15, 2))
+    starts = START[None] + 0.1 * jnp.asarray(normal(9, 7, 2, 2))
+    problems = jax.vmap(problem)(ys)
+    alone = [px.solve(problem(y), START, tol=1e-6) for y in ys]
+    values = [x.value for x in alone]
+    for chunk in (1, 3, None):
+        found = px.solve_many(problems, START, tol=1e-6, chunk=chunk)
+        np.testing.assert_allclose(found.value, values, rtol=1e-9)
+        np.testing.assert_array_equal(found.steps, [x.steps for x in alone])
+        np.testing.assert_allclose(found.passes, [x.passes for x in alone], rtol=1e-6)
+    listed = px.solve_many([problem(y) for y in ys], START, tol=1e-6)
+    np.testing.assert_allclose(listed.value, values, rtol=1e-9)
+    both = px.solve_many(problems, starts, in_axes=(0, 0), tol=1e-6)
+    assert both.w.shape == (7, 2, 2)
+    traced = jax.jit(lambda p: px.solve_many(p, START, tol=1e-6).value)(problems)
+    np.testing.assert_allclose(traced, values, rtol=1e-9)
+    best, all_values = px.multistart(problem(), starts, tol=1e-6)
+    assert float(best.value) == float(all_values.min()) and all_values.shape == (7,)
+
+
+def test_a_problem_with_nan_leaves_the_others_alone():
+    ys = jnp.stack([Y, Y.at[0, 0].set(jnp.nan), Y + 1])
+    found = px.solve_many(jax.vmap(problem)(ys), START, chunk=2)
+    names = [px.Status(int(status)) for status in found.status]
+    assert names[1] == "diverged" and "diverged" not in (names[0], names[2])
+    for i in (0, 2):
+        alone = px.solve(problem(ys[i]), START)
+        np.testing.assert_allclose(found.value[i], alone.value, rtol=1e-9)
+
+
+def test_random_solvers_have_a_key_for_each_problem():
+    ys = jnp.stack([Y, Y])
+    found = px.solve_many(jax.vmap(problem)(ys), START, px.sgd(0.1), passes=2, key=KEY)
+    for i in range(2):
+        alone = px.solve(
+            problem(), START, px.sgd(0.1), passes=2, key=jax.random.fold_in(KEY, i)
+        )
+        np.testing.assert_allclose(found.w[i], alone.w, rtol=1e-9)
