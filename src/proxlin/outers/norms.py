@@ -44,8 +44,9 @@ def _scale(u: Vector) -> Array:
 
 def project_simplex(v: Vector) -> Float[Array, " k"]:
     """The nearest point of {v >= 0, sum v = 1}: max(v - theta, 0), theta from the sorted entries."""
+    v = jnp.asarray(v)
     # theta >= max(v) - 1: nothing below counts, nor overflows
-    v = jnp.maximum(sets.below_the_top(jnp.asarray(v)), -jnp.ones((), v.dtype))
+    v = jnp.maximum(sets.below_the_top(v), -jnp.ones((), v.dtype))
     falling = -jnp.sort(-v)
     count = jnp.arange(1, v.shape[0] + 1, dtype=v.dtype)
     thetas = (jnp.cumsum(falling) - 1) / count
