@@ -373,7 +373,7 @@ def test_the_interior_point_stays_inside(name):
         v = np.asarray(cone.center(jnp.asarray(0 * z)[None]))[0]
         v = 0.5 * v + 0.5 * np.asarray(outer.project(jnp.asarray(rng.normal(size=K))))
         y = cone.multipliers(
-            jnp.asarray(v)[None], jnp.asarray(z)[None], jnp.asarray(0.5)
+            jnp.asarray(v)[None], jnp.asarray(z)[None], jnp.asarray([0.5])
         )
         dv = rng.normal(size=K) - (
             rng.normal(size=K).mean() if name == "simplex" else 0.0
@@ -383,7 +383,7 @@ def test_the_interior_point_stays_inside(name):
         )
         t = 0.99 * float(
             jnp.minimum(
-                cone.reach(jnp.asarray(v)[None], jnp.asarray(dv)[None], y, dy), 1.0
+                cone.reach(jnp.asarray(v)[None], jnp.asarray(dv)[None], y, dy)[0], 1.0
             )
         )
         assert t >= 0

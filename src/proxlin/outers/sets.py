@@ -9,14 +9,16 @@ Arrays hold n blocks of size k: `v` and `z` are (n, k), `rho` is (n,).
 - A set with a barrier answers an interior point too. There `y` are the multipliers of V, kept strictly inside their
   cone, and z = normal(y) is the vector that they put in the normal cone of V at v:
 
-      multipliers(v, z, margin)     a strictly inner y with normal(y) near z
-      complementarity(v, y)         the sum of slack times multiplier, and the number of such products
+      multipliers(v, z, margin)     a strictly inner y with normal(y) near z; margin (n,)
+      complementarity(v, y)         for each block the sum of slack times multiplier, and the number of such products
       scaling(v, y)                 W, what the next four share
       curvature(W, y)               h, g (n, k): dv is mapped to dz by the blocks diag(h_i) + g_i g_i'
-      aim(W, y, target, dv, dy)     the right-hand side p of the linearised complementarity (dv = dy = 0: predictor)
+      aim(W, y, target, dv, dy)     the right-hand side p of the linearised complementarity, target (n,)
       constant(W, p)                q with  dz = (diag(h) + g g') dv - q
       follow(W, y, p, dv)           dy, the step of the multipliers
-      reach(v, dv, y, dy)           the largest step that keeps both inside
+      reach(v, dv, y, dy)           for each block the largest step that keeps both inside
+
+No method adds up over blocks: blocks of many problems may lie side by side.
 """
 
 import abc
@@ -156,7 +158,7 @@ class AbstractBarrier(AbstractSet):
         return self
 
     @abc.abstractmethod
-    def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> Any:
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> Any:
         """Return multipliers y strictly inside their cone, with normal(y) near z."""
 
     @abc.abstractmethod
@@ -164,8 +166,10 @@ class AbstractBarrier(AbstractSet):
         """Return the vector that the multipliers put in the normal cone."""
 
     @abc.abstractmethod
-    def complementarity(self, v: Blocks, y: Any) -> tuple[Array, int]:
-        """Return the sum of slack times multiplier, and the number of such products."""
+    def complementarity(self, v: Blocks, y: Any) -> tuple[Each, int]:
+        """Return the sum of slack times multiplier in each block, and the number of such products
+        there.
+        """
 
     @abc.abstractmethod
     def scaling(self, v: Blocks, y: Any) -> Any:
@@ -178,7 +182,7 @@ class AbstractBarrier(AbstractSet):
         """
 
     @abc.abstractmethod
-    def aim(self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any) -> Any:
+    def aim(self, W: Any, y: Any, target: Each, dv: Blocks, dy: Any) -> Any:
         """Return the right-hand side p of the linearised complementarity slack o multiplier =
         target.
         """
@@ -192,17 +196,14 @@ class AbstractBarrier(AbstractSet):
         """Return dy, the step of the multipliers that belongs to dv."""
 
     @abc.abstractmethod
-    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Array:
-        """Return the largest step that keeps v in V and y in its cone."""
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
+        """Return the largest step of each block that keeps v_i in V and y_i in its cone."""
 
 
 def _longest(slack: Array, change: Array) -> Array:
-    """Return the largest step with slack + step * change >= 0, for slack > 0."""
-    falling = change < 0
-    steps = jnp.where(
-        falling, slack / jnp.where(falling, -change, jnp.ones_like(change)), jnp.inf
-    )
-    return jnp.min(steps)
+    """Return the largest step of each block with slack + step * change >= 0, for slack > 0."""
+    fastest = jnp.max(-change / slack, axis=-1)
+    return jnp.where(fastest > 0, 1 / fastest, jnp.inf)
 
 
 # -------------------------------------------------------------------------------------------- space
@@ -245,14 +246,14 @@ class Ball(AbstractBarrier):
         inside = norms(v) < 1 - _slack(v)
         return jnp.broadcast_to(inside[:, None], v.shape)
 
-    def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> tuple[Array, Array]:
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> tuple[Array, Array]:
         return norms(z) + margin, z
 
     def normal(self, y: tuple[Array, Array]) -> Blocks:
         return y[1]
 
-    def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, int]:
-        return jnp.sum(y[0] - _dot(v, y[1])), v.shape[0]
+    def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Each, int]:
+        return y[0] - _dot(v, y[1]), 1
 
     def scaling(
         self, v: Blocks, y: tuple[Array, Array]
@@ -274,7 +275,7 @@ class Ball(AbstractBarrier):
         return h, jnp.asarray(2**0.5, w1.dtype) * w1 / beta[:, None]
 
     def aim(
-        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+        self, W: Any, y: Any, target: Each, dv: Blocks, dy: Any
     ) -> tuple[Array, Array]:
         """Return p = l \\ (target e - l o l - (W^-1 ds) o (W dy)),  l = W y = W^-1 s."""
         beta, w0, w1, det = W
@@ -301,7 +302,7 @@ class Ball(AbstractBarrier):
         d0, d1 = _rotate(w0, w1, p[0] - s0 / beta, p[1] - s1 / beta[:, None], -1)
         return d0 / beta, -d1 / beta[:, None]
 
-    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Array:
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
         ones = jnp.ones(v.shape[:1], v.dtype)
         of_v = _reach_of_cone(ones, v, 0 * ones, dv)
         of_y = _reach_of_cone(y[0], y[1], dy[0], dy[1])
@@ -317,15 +318,13 @@ def _rotate(
 
 
 def _reach_of_cone(s0: Array, s1: Array, d0: Array, d1: Array) -> Array:
-    """Return the first positive root of |s1 + t d1| = s0 + t d0, the smallest over the blocks."""
+    """Return the first positive root of |s1 + t d1| = s0 + t d0 in each block."""
     a = d0 * d0 - _dot(d1, d1)
     b = s0 * d0 - _dot(s1, d1)
     c = (s0 - norms(s1)) * (s0 + norms(s1))
     bottom = jnp.sqrt(jnp.maximum(b * b - a * c, 0)) - b
     meets = (bottom > 0) & ((a < 0) | (b < 0))
-    return jnp.min(
-        jnp.where(meets, c / jnp.where(meets, bottom, jnp.ones_like(c)), jnp.inf)
-    )
+    return jnp.where(meets, c / jnp.where(meets, bottom, jnp.ones_like(c)), jnp.inf)
 
 
 # ---------------------------------------------------------------------------------------------- box
@@ -377,40 +376,46 @@ class Box(AbstractBarrier):
         low, high = self.ends(v.dtype)
         return v - low, high - v
 
-    def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> tuple[Array, Array]:
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> tuple[Array, Array]:
+        margin = margin[:, None]
         return jnp.maximum(-z, 0) + margin, jnp.maximum(z, 0) + margin
 
     def normal(self, y: tuple[Array, Array]) -> Blocks:
         return y[1] - y[0]
 
-    def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, int]:
+    def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Each, int]:
         s, t = self._slacks(v)
-        return jnp.sum(s * y[0] + t * y[1]), 2 * v.size
+        return jnp.sum(s * y[0] + t * y[1], axis=-1), 2 * v.shape[-1]
 
-    def scaling(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        return self._slacks(v)
+    def scaling(
+        self, v: Blocks, y: tuple[Array, Array]
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the slacks and their inverses: divisions are what an iteration takes time for."""
+        s, t = self._slacks(v)
+        return s, t, 1 / s, 1 / t
 
     def curvature(self, W: Any, y: tuple[Array, Array]) -> tuple[Blocks, Blocks]:
-        s, t = W
-        return y[0] / s + y[1] / t, jnp.zeros_like(s)
+        s, _, over_s, over_t = W
+        return y[0] * over_s + y[1] * over_t, jnp.zeros_like(s)
 
     def aim(
-        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+        self, W: Any, y: Any, target: Each, dv: Blocks, dy: Any
     ) -> tuple[Array, Array]:
-        s, t = W
+        s, t, _, _ = W
+        target = target[:, None]
         return target - s * y[0] - dv * dy[0], target - t * y[1] + dv * dy[1]
 
     def constant(self, W: Any, p: tuple[Array, Array]) -> Blocks:
-        s, t = W
-        return p[0] / s - p[1] / t
+        _, _, over_s, over_t = W
+        return p[0] * over_s - p[1] * over_t
 
     def follow(
         self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks
     ) -> tuple[Array, Array]:
-        s, t = W
-        return (p[0] - y[0] * dv) / s, (p[1] + y[1] * dv) / t
+        _, _, over_s, over_t = W
+        return (p[0] - y[0] * dv) * over_s, (p[1] + y[1] * dv) * over_t
 
-    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Array:
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
         s, t = self._slacks(v)
         of_v = jnp.minimum(_longest(s, dv), _longest(t, -dv))
         of_y = jnp.minimum(_longest(y[0], dy[0]), _longest(y[1], dy[1]))
@@ -474,14 +479,14 @@ class Simplex(AbstractBarrier):
             jnp.any(free, axis=1), dtype=jnp.int32
         )
 
-    def multipliers(self, v: Blocks, z: Blocks, margin: Array) -> Array:
-        return jnp.max(z, axis=-1, keepdims=True) - z + margin
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> Array:
+        return jnp.max(z, axis=-1, keepdims=True) - z + margin[:, None]
 
     def normal(self, y: Array) -> Blocks:
         return -y
 
-    def complementarity(self, v: Blocks, y: Array) -> tuple[Array, int]:
-        return jnp.sum(v * y), v.size
+    def complementarity(self, v: Blocks, y: Array) -> tuple[Each, int]:
+        return jnp.sum(v * y, axis=-1), v.shape[-1]
 
     def scaling(self, v: Blocks, y: Array) -> Array:
         return v
@@ -489,8 +494,8 @@ class Simplex(AbstractBarrier):
     def curvature(self, W: Array, y: Array) -> tuple[Blocks, Blocks]:
         return y / W, jnp.zeros_like(W)
 
-    def aim(self, W: Array, y: Any, target: Array, dv: Blocks, dy: Any) -> Array:
-        return target - W * y - dv * dy
+    def aim(self, W: Array, y: Any, target: Each, dv: Blocks, dy: Any) -> Array:
+        return target[:, None] - W * y - dv * dy
 
     def constant(self, W: Array, p: Array) -> Blocks:
         return p / W
@@ -498,7 +503,7 @@ class Simplex(AbstractBarrier):
     def follow(self, W: Array, y: Any, p: Array, dv: Blocks) -> Array:
         return (p - y * dv) / W
 
-    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Array:
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
         return jnp.minimum(_longest(v, dv), _longest(y, dy))
 
 
@@ -547,12 +552,12 @@ class CrossPolytope(AbstractBarrier):
         return jnp.sum(free, dtype=jnp.int32) - jnp.sum(on_boundary, dtype=jnp.int32)
 
     def multipliers(
-        self, v: Blocks, z: Blocks, margin: Array
+        self, v: Blocks, z: Blocks, margin: Each
     ) -> tuple[Array, Array, Array, Array]:
         """What |v| leaves of 1 is shared out to both p and q."""
         rest = 1 - jnp.sum(jnp.abs(v), axis=-1, keepdims=True)
         each = jnp.maximum(rest, jnp.finfo(v.dtype).eps) / (2 * v.shape[-1])
-        level = jnp.max(jnp.abs(z), axis=-1, keepdims=True) + margin
+        level = jnp.max(jnp.abs(z), axis=-1, keepdims=True) + margin[:, None]
         return level - z, level + z, jnp.maximum(v, 0) + each, jnp.maximum(-v, 0) + each
 
     def normal(self, y: tuple[Array, Array, Array, Array]) -> Blocks:
@@ -561,9 +566,9 @@ class CrossPolytope(AbstractBarrier):
 
     def complementarity(
         self, v: Blocks, y: tuple[Array, Array, Array, Array]
-    ) -> tuple[Array, int]:
+    ) -> tuple[Each, int]:
         a, b, p, q = y
-        return jnp.sum(a * p + b * q), 2 * v.size
+        return jnp.sum(a * p + b * q, axis=-1), 2 * v.shape[-1]
 
     def scaling(
         self, v: Blocks, y: tuple[Array, Array, Array, Array]
@@ -588,11 +593,12 @@ class CrossPolytope(AbstractBarrier):
         return s / (s + t) * t, tilt * ease / jnp.sqrt(2 * total)
 
     def aim(
-        self, W: Any, y: Any, target: Array, dv: Blocks, dy: Any
+        self, W: Any, y: Any, target: Each, dv: Blocks, dy: Any
     ) -> tuple[Array, Array]:
         """What a dp + p da, and b dq + q db, should be, over p and over q."""
         a, b, p, q = y
         da, db, dp, dq = dy
+        target = target[:, None]
         return (target - da * dp) / p - a, (target - db * dq) / q - b
 
     def _level(self, W: Any, p: tuple[Array, Array], dv: Blocks) -> Array:
@@ -615,7 +621,7 @@ class CrossPolytope(AbstractBarrier):
         dq = (both - dv) / 2
         return p[0] - a / up * dp, p[1] - b / down * dq, dp, dq
 
-    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Array:
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
         steps = [_longest(part, change) for part, change in zip(y, dy, strict=True)]
         return functools.reduce(jnp.minimum, steps)
 

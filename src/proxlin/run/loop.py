@@ -4,7 +4,7 @@
 
 Nobody else writes a loop over the steps of a run. `minimize` calls it between two records, `follow`
 between two marks, "auto" for its trials, and the fits of tables under `vmap`. (The epochs inside of
-one PLI step are a loop of its model.)
+one PLI step are a loop of its model; many small problems side by side have one in `lanes.py`.)
 """
 
 from typing import Any

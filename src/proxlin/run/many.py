@@ -4,12 +4,16 @@ result = solve_many(problems, w)              a leading axis of problems, or of 
 best, values = multistart(problem, starts)
 """
 
+import copy
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
@@ -18,14 +22,17 @@ from ..compiled import Compiled
 from ..cost import Calls, Status
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
-from ..solvers.base import AbstractSolver
+from ..solvers.base import AbstractSolver, Info
 from ..types import Key, Params, is_concrete, is_parameter
-from .loop import Limits, advance, has_ended, initial_state
+from .lanes import Found, Static, begin, fits, lanes_for, turn
+from .loop import Limits, Record, advance, has_ended, initial_state
 from .progress import Progress
 from .solve import Result, checked_key, checked_limits, checked_solver, judged, run_pure
 
 SLOTS = 512  # problems at once: their arrays stay in the cache, and few wait for the slowest one
 ROUND = 4  # steps between two looks at what has ended
+# turns of the lanes between two looks of the host: a fraction of a second
+TURNS = 200
 
 
 class _Slots(eqx.Module):
@@ -73,15 +80,15 @@ def solve_many(
     problems = _stacked(problems)
     solver = checked_solver(solver, "solve_many")
     batch = _Batch(problems, w, in_axes)
-    chunk = whole(SLOTS if chunk is None else chunk, "chunk", low=1)
+    if chunk is not None:
+        chunk = whole(chunk, "chunk", low=1)
     key = checked_key(key, solver, "solve_many")
     limits = checked_limits(solver, steps, passes, tol, batch.dtype())
     if not is_concrete((problems, w, solver, key, limits)):
         return _vmapped(batch, solver, key, limits)
-    run = _Run(batch, solver, key, limits, min(chunk, batch.count))
     on = flag(progress, "progress") and jax.process_index() == 0
     with Progress(on, None, batch.count, "solve_many") as bar:
-        return run.all(bar)
+        return _solved(batch, solver, key, limits, chunk, bar)
 
 
 @in_the_precision_of_w
@@ -161,12 +168,34 @@ class _Batch:
         self.count = sizes.pop()
         self.leaves = leaves
 
+    def shared_outer(self) -> bool:
+        """Give the numbers of f, where all problems have the same, no leading axis; return whether they
+        have none.
+        """
+        of_outer = {id(x) for x in jax.tree.leaves(self.tree[0].outer)}
+        for i, x in enumerate(self.leaves):
+            if id(x) not in of_outer or self.axes[i] is None:
+                continue
+            if not bool(jnp.all(x == x[:1])):
+                return False
+            self.leaves[i] = x[0]
+            self.axes[i] = None
+        return True
+
     def dtype(self) -> Any:
         return jnp.result_type(*jax.tree.leaves(self.tree[1]))
 
     def one(self, leaves: list) -> tuple[AbstractProblem, Params]:
         """Return the problem and the start that these arrays make."""
         return self.treedef.unflatten(leaves)
+
+    def part(self, index: np.ndarray) -> "_Batch":
+        """Return the batch of these problems alone."""
+        part = copy.copy(self)
+        pairs = zip(self.leaves, self.axes, strict=True)
+        part.leaves = [x[index] if axis == 0 else x for x, axis in pairs]
+        part.count = index.size
+        return part
 
     def first(self) -> tuple[AbstractProblem, Params]:
         """Return the first problem and its start."""
@@ -203,6 +232,101 @@ def _vmapped(batch: _Batch, solver: AbstractSolver, key: Key, limits: Limits) ->
     return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, batch.rest))
 
 
+def _solved(
+    batch: _Batch,
+    solver: AbstractSolver,
+    key: Key,
+    limits: Limits,
+    chunk: int | None,
+    bar: Progress,
+) -> Result:
+    """Solve small problems in lanes, and what these leave, or all others, in slots."""
+    first, start = batch.first()
+    solver.check(first)
+    slots = min(SLOTS if chunk is None else chunk, batch.count)
+    if not (fits(first, start, solver) and batch.shared_outer()):
+        return _Run(batch, solver, key, limits, slots).all(bar)
+    lanes = min(lanes_for(first, start) if chunk is None else chunk, batch.count)
+    static = Static(batch.treedef, tuple(batch.axes))
+    program = Compiled(static, solver)
+    found = _in_lanes(program, batch, limits, lanes, bar)
+    result, _ = program(_judge_all, batch.leaves, limits, found)
+    left = np.flatnonzero(np.asarray(found.wants_curvature))
+    if left.size:
+        result = _go_on(batch, solver, key, limits, slots, found, left, result)
+    return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, batch.rest))
+
+
+def _in_lanes(
+    program: Compiled, batch: _Batch, limits: Limits, lanes: int, bar: Progress
+) -> Found:
+    """Run all problems in lanes, a part of them on each core: one thread for each, as a program of small
+    operations runs on one core.
+    """
+    parts = min(os.cpu_count() or 1, max(1, batch.count // lanes))
+    ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
+    done = [0] * parts
+
+    def part(i: int) -> Found:
+        queue = jnp.asarray(ends[i : i + 2])
+        run, _ = program(begin, batch.leaves, queue, lanes, limits)
+        while bool(jnp.any(run.live)):
+            run, _ = program(turn, batch.leaves, queue, limits, run, jnp.int32(TURNS))
+            done[i] = min(int(run.following), int(ends[i + 1])) - int(ends[i])
+            bar.show_count(sum(done), batch.count)
+        return run.found
+
+    if parts == 1:
+        return part(0)
+    first = part(0)  # it compiles; the others then find the program
+    with ThreadPoolExecutor(parts - 1) as pool:
+        found = [first, *pool.map(part, range(1, parts))]
+    cut = lambda *x: jnp.concatenate(
+        [a[ends[i] : ends[i + 1]] for i, a in enumerate(x)]
+    )
+    return jax.tree.map(cut, *found)
+
+
+def _judge_all(
+    static: Static,
+    solver: AbstractSolver,
+    leaves: list,
+    limits: Limits,
+    found: Found,
+) -> Result:
+    """Return the results of problems that ended in lanes."""
+
+    def one(leaves: list, found: Found) -> Result:
+        problem, w = static.treedef.unflatten(leaves)
+        _, unravel = ravel_pytree(w)
+        info = Info(None, found.measure, found.stalled, found.gap)
+        calls = Calls(value=found.values)
+        record = Record(found.steps, info, calls, unravel(found.w))
+        prices = solver.prices(problem, w)
+        return judged(problem, w, found.first, record, limits, prices)
+
+    return jax.vmap(one, in_axes=(list(static.axes), 0))(leaves, found)
+
+
+def _go_on(
+    batch: _Batch,
+    solver: AbstractSolver,
+    key: Key,
+    limits: Limits,
+    slots: int,
+    found: Found,
+    left: np.ndarray,
+    result: Result,
+) -> Result:
+    """Let these problems go on from where their lanes ended, with all that the solver can do."""
+    part = batch.part(left)
+    heads = jax.tree.map(lambda x: x[left], found)
+    run = _Run(part, solver, key, limits, min(slots, left.size), heads)
+    ended = run.all(Progress(False, None, left.size, "solve_many"))
+    ended = eqx.tree_at(lambda r: r.w, ended, eqx.filter(ended.w, is_parameter))
+    return jax.tree.map(lambda all, x: all.at[left].set(x), result, ended)
+
+
 class _Run:
     """The slots on the host: which problem is where, and what has ended."""
 
@@ -213,13 +337,14 @@ class _Run:
         key: Key,
         limits: Limits,
         slots: int,
+        heads: Found | None = None,
     ):
         self.batch = batch
         self.slots = slots
-        solver.check(batch.first()[0])
+        self.heads = heads
         self.key = key
         self.limits = limits
-        self.program = Compiled(_Static(batch.treedef, tuple(batch.axes)), solver)
+        self.program = Compiled(Static(batch.treedef, tuple(batch.axes)), solver)
         self.place = _placement(slots)
 
     def all(self, bar: Progress) -> Result:
@@ -260,8 +385,10 @@ class _Run:
     def _round(self, arguments: tuple, slots: _Slots | None) -> Any:
         leaves, key, index, fresh = arguments
         if slots is None:
-            slots, _ = self.program(_first_slots, leaves, index)
-        return self.program(_one_round, leaves, key, index, fresh, slots, self.limits)
+            slots, _ = self.program(_first_slots, leaves, index, self.heads)
+        return self.program(
+            _one_round, leaves, key, index, fresh, slots, self.limits, self.heads
+        )
 
     def _on(self, x: np.ndarray) -> Array:
         """Return the array where the slots are."""
@@ -278,38 +405,42 @@ def _placement(slots: int) -> NamedSharding | None:
     return NamedSharding(Mesh(np.asarray(devices), ("slots",)), PartitionSpec("slots"))
 
 
-class _Static(eqx.Module):
-    """How the arrays of a batch make a problem and a start, and which of them have a leading axis."""
-
-    treedef: Any = eqx.field(static=True)
-    axes: tuple = eqx.field(static=True)
-
-    def taken(self, leaves: list, index: Array) -> list:
-        """Return the arrays of these problems."""
-        pairs = zip(leaves, self.axes, strict=True)
-        return [x[index] if axis == 0 else x for x, axis in pairs]
-
-
-def _new_slot(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> _Slots:
+def _new_slot(
+    problem: AbstractProblem, solver: AbstractSolver, w: Params, head: Found | None
+) -> _Slots:
+    """Return a slot at the start of a problem, or where its lane ended."""
     state = initial_state(problem, solver, w)
-    return _Slots(problem.value(w), state, jnp.int32(0), Calls())
+    if head is None:
+        return _Slots(problem.value(w), state, jnp.int32(0), Calls())
+    _, unravel = ravel_pytree(w)
+    state = eqx.tree_at(
+        lambda s: (s.w, s.value, s.first, s.kappa, s.t),
+        state,
+        (unravel(head.w), head.value, head.first, head.kappa, head.steps),
+    )
+    return _Slots(head.first, state, head.steps, Calls(value=head.values))
 
 
 def _first_slots(
-    static: _Static, solver: AbstractSolver, leaves: list, index: Array
+    static: Static,
+    solver: AbstractSolver,
+    leaves: list,
+    index: Array,
+    heads: Found | None,
 ) -> _Slots:
     """Return slots of the right shapes, whose contents nobody looks at."""
 
-    def one(leaves: list) -> _Slots:
+    def one(leaves: list, head: Found | None) -> _Slots:
         problem, w = static.treedef.unflatten(leaves)
-        return _new_slot(problem, solver, w)
+        return _new_slot(problem, solver, w, head)
 
     taken = static.taken(leaves, index)
-    return jax.vmap(one, in_axes=(list(static.axes),))(taken)
+    heads = jax.tree.map(lambda x: x[index], heads)
+    return jax.vmap(one, in_axes=(list(static.axes), 0))(taken, heads)
 
 
 def _one_round(
-    static: _Static,
+    static: Static,
     solver: AbstractSolver,
     leaves: list,
     key: Key,
@@ -317,15 +448,16 @@ def _one_round(
     fresh: Array,
     slots: _Slots,
     limits: Limits,
+    heads: Found | None,
 ) -> tuple[_Slots, Result, Array]:
     """Take up to ROUND epochs of steps in every slot, and return what each would answer now."""
 
     def one(
-        leaves: list, i: Array, fresh: Array, slot: _Slots
+        leaves: list, i: Array, fresh: Array, slot: _Slots, head: Found | None
     ) -> tuple[_Slots, Result, Array]:
         problem, w = static.treedef.unflatten(leaves)
         prices = solver.prices(problem, w)
-        new = _new_slot(problem, solver, w)
+        new = _new_slot(problem, solver, w, head)
         slot = jax.tree.map(lambda x, y: jnp.where(fresh, x, y), new, slot)
         some = slot.step + ROUND * solver.epoch(problem)
         part = Limits(
@@ -341,6 +473,7 @@ def _one_round(
         return _Slots(slot.start, state, record.step, calls), result, over
 
     taken = static.taken(leaves, index)
-    return jax.vmap(one, in_axes=(list(static.axes), 0, 0, 0))(
-        taken, index, fresh, slots
+    heads = jax.tree.map(lambda x: x[index], heads)
+    return jax.vmap(one, in_axes=(list(static.axes), 0, 0, 0, 0))(
+        taken, index, fresh, slots, heads
     )

@@ -166,13 +166,13 @@ def curved_frame(problem: AbstractProblem, at: Expansion, found: Kinks) -> Frame
     curvature = jnp.where(is_along, jnp.abs(values), 0)
     inverse = jnp.where(along, 0, 1 / jnp.where(along, 1, squares))
     back = (turn.T * inverse[None, :]) @ turn
-    slope = jnp.where(along, (here + _quadratic(problem, at.w)[1]) @ vectors, 0)
+    slope = jnp.where(along, (here + quadratic_at(problem, at.w)[1]) @ vectors, 0)
     return Frame(
         vectors @ turn, curvature, back, jnp.sqrt(jnp.sum(slope * slope)), count
     )
 
 
-def _quadratic(problem: AbstractProblem, w: Params) -> tuple[Array, Array, Array]:
+def quadratic_at(problem: AbstractProblem, w: Params) -> tuple[Array, Array, Array]:
     """Return the value, gradient and weight of the problem's quadratic at w."""
     flat, _ = ravel_pytree(w)
     if problem.quadratic is None:
@@ -211,10 +211,7 @@ def plan(problem: AbstractProblem, w: Params, start: Array, memory: Memory) -> P
     d = at.jacobian.shape[-1]
     dtype = at.jacobian.dtype
     found = kinks(problem, memory.v)
-    step, pull, _ = _passes(problem, w)
-    left = d - found.dimension()
-    slow = jnp.minimum(memory.slow, FEW).astype(dtype)
-    curved = (slow > 0) & (left > 0) & (left.astype(dtype) * pull <= slow * step)
+    curved = pays(problem, w, memory.slow, d - found.dimension(), dtype)
 
     def curve() -> tuple[Frame, Array]:
         frame = curved_frame(problem, at, found)
@@ -224,6 +221,17 @@ def plan(problem: AbstractProblem, w: Params, start: Array, memory: Memory) -> P
         curved, curve, lambda: (flat_frame(d, dtype), at.jacobian)
     )
     return Plan(start, Expansion(w, at.c, at.u, jacobian), frame, curved, found, memory)
+
+
+def pays(
+    problem: AbstractProblem, w: Params, slow: Array, left: Array, dtype: Any
+) -> Array:
+    """Whether curvature is worth its pulls after so many slow steps in a row, with so many directions
+    left along the manifold.
+    """
+    step, pull, _ = _passes(problem, w)
+    slow = jnp.minimum(slow, FEW).astype(dtype)
+    return (slow > 0) & (left > 0) & (left.astype(dtype) * pull <= slow * step)
 
 
 class Chord(eqx.Module):
@@ -296,7 +304,7 @@ def _solve_in_frame(
     """
     flat, _ = ravel_pytree(plan.at.w)
     basis = plan.frame.basis
-    offset, gradient, ridge = _quadratic(problem, plan.at.w)
+    offset, gradient, ridge = quadratic_at(problem, plan.at.w)
     slope = gradient @ basis
     total = weights + ridge
     # With the squares completed, the quadratic has its centre at -slope / total from the anchor.

@@ -97,7 +97,8 @@ def accepted(
             lambda x, y: jnp.where(found.tries > 0, x, y), raised, found.damping
         )
         trial = attempt(damping)
-        ratio = _share(trial, start, first)
+        answer = trial.answer
+        ratio = share(trial.value, answer.value, answer.scale, start, first)
         return Accepted(
             trial, ratio, damping, found.tries + 1, found.calls + trial.calls
         )
@@ -114,22 +115,20 @@ def accepted(
     )
 
 
-def _share(trial: Trial, start: Array, first: Array) -> Array:
-    """Return the decrease of F over the predicted one.
+def share(
+    value: Array, model: Array, scale: Array, start: Array, first: Array
+) -> Array:
+    """Return the decrease of F from `start` to `value` over the one that the model predicts.
 
     When the predicted decrease is lost in round-off, the step is taken as it is: nothing better can
     be had. Round-off is relative to the size of F now, or at the first iterate if that is larger: a
     residual phi = prediction - y comes with the round-off of y, of which F there gives an idea.
     """
-    noise = (
-        10
-        * jnp.finfo(start.dtype).eps
-        * jnp.maximum(trial.answer.scale, jnp.abs(first))
-    )
-    predicted = start - trial.answer.value
-    ratio = (start - trial.value) / jnp.where(
-        predicted > 0, predicted, jnp.ones_like(predicted)
-    )
-    ratio = jnp.where(jnp.isfinite(trial.value), ratio, -jnp.inf)
-    in_noise = jnp.where(trial.value <= start, 1.0, ACCEPT)
+    eps = jnp.finfo(start.dtype).eps
+    noise = 10 * eps * jnp.maximum(scale, jnp.abs(first))
+    predicted = start - model
+    positive = jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
+    ratio = (start - value) / positive
+    ratio = jnp.where(jnp.isfinite(value), ratio, -jnp.inf)
+    in_noise = jnp.where(value <= start, 1.0, ACCEPT)
     return jnp.where(predicted <= noise, in_noise, ratio)

@@ -10,6 +10,7 @@ from .exact import (
     proximal,
     solve,
     solve_subproblem,
+    target,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "proximal",
     "solve",
     "solve_subproblem",
+    "target",
 ]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..outers.sets import AbstractSet
-from .systems import System
+from .systems import AbstractSystem, System
 
 RELAX = 1.3  # over-relaxation (docs/decisions/0005)
 CHECK = 5  # steps between two looks at the gap
@@ -32,22 +32,38 @@ class Point(eqx.Module):
     gap: Array
 
 
-def point(V: AbstractSet, rho: Array, e: Array, v: Array, r: Array, u: Array) -> Point:
+def point(
+    system: AbstractSystem,
+    V: AbstractSet,
+    rho: Array,
+    e: Array,
+    v: Array,
+    r: Array,
+    u: Array,
+) -> Point:
     """Return the pair (e, v) with its gap, given r = e + A'v and u = b + A e."""
-    gap = jnp.sum(V.excess(u, v, rho)) + jnp.sum(r * r) / 2
+    gap = system.total(V.excess(u, v, rho)) + system.square(r) / 2
     return Point(e, v, jnp.where(jnp.isfinite(gap), gap, jnp.inf))
 
 
 def pair(
-    system: System, V: AbstractSet, b: Array, rho: Array, e: Array, v: Array
+    system: AbstractSystem, V: AbstractSet, b: Array, rho: Array, e: Array, v: Array
 ) -> Point:
     """Return the pair (e, v) with its gap."""
-    return point(V, rho, e, v, e + system.pull(v), b + system.push(e))
+    return point(system, V, rho, e, v, e + system.pull(v), b + system.push(e))
 
 
 def better(new: Point, old: Point) -> Point:
-    """Return the one with the smaller gap."""
-    return jax.tree.map(lambda x, y: jnp.where(new.gap < old.gap, x, y), new, old)
+    """Return the one with the smaller gap, in each lane where there are several."""
+    smaller = new.gap < old.gap
+    of_block = smaller
+    if smaller.ndim:
+        of_block = jnp.tile(smaller, new.v.shape[0] // smaller.size)[:, None]
+    return Point(
+        jnp.where(smaller if smaller.ndim == 0 else smaller[None, :], new.e, old.e),
+        jnp.where(of_block, new.v, old.v),
+        jnp.where(smaller, new.gap, old.gap),
+    )
 
 
 class State(eqx.Module):

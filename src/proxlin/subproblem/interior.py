@@ -16,7 +16,7 @@ from jax import Array
 
 from ..outers.sets import AbstractBarrier
 from .admm import Point, better, point
-from .systems import System
+from .systems import AbstractSystem, Lanes
 
 BOUNDARY = 0.99  # the share of the way to the boundary that a step takes
 # the share of the way to the centre that the start is moved: the boundary itself has no scaling
@@ -40,18 +40,22 @@ class State(eqx.Module):
 
 
 def interior(
-    system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point, tol: Array
+    system: AbstractSystem,
+    V: AbstractBarrier,
+    b: Array,
+    rho: Array,
+    start: Point,
+    tol: Array,
 ) -> tuple[Point, Array]:
     """Return the best certified point and the iterations, from a certified one; none if its gap is
     at most tol.
     """
 
-    def going(s: State) -> Array:
-        return (s.best.gap > tol) & (s.steps < STEPS) & (s.idle < IDLE)
-
     def run(start: Point) -> tuple[Point, Array]:
-        first = _first(system, V, b, rho, start)
-        end = jax.lax.while_loop(going, lambda s: _advance(system, V, b, rho, s), first)
+        first = first_state(system, V, b, rho, start)
+        end = jax.lax.while_loop(
+            lambda s: is_going(s, tol), lambda s: advance(system, V, b, rho, s), first
+        )
         return end.best, end.steps
 
     return jax.lax.cond(
@@ -59,8 +63,17 @@ def interior(
     )
 
 
-def _first(
-    system: System, V: AbstractBarrier, b: Array, rho: Array, start: Point
+def is_going(s: State, tol: Array) -> Array:
+    """Whether a problem wants another step."""
+    return (s.best.gap > tol) & (s.steps < STEPS) & (s.idle < IDLE)
+
+
+def first_state(
+    system: AbstractSystem,
+    V: AbstractBarrier,
+    b: Array,
+    rho: Array,
+    start: Point,
 ) -> State:
     """Move v to the centre c by a share t; give multipliers a margin of the mean complementarity
     that is left.
@@ -69,20 +82,22 @@ def _first(
     (z_i is of size 1).
     """
     away = start.v - V.center(start.v)
-    cost = jnp.maximum(jnp.sum(system.pull(away) ** 2), jnp.finfo(b.dtype).tiny) / 2
-    affordable = jnp.maximum(b.shape[0] / cost, jnp.sqrt(start.gap / cost))
-    v = start.v - jnp.minimum(INWARD, affordable) * away
+    tiny = jnp.finfo(b.dtype).tiny
+    cost = jnp.maximum(system.square(system.pull(away)), tiny) / 2
+    affordable = jnp.maximum(system.blocks() / cost, jnp.sqrt(start.gap / cost))
+    share = system.spread(jnp.minimum(INWARD, affordable))
+    v = start.v - share[:, None] * away
     u = b + system.push(start.e)
     z = u - rho[:, None] * v
-    margin = jnp.mean(V.excess(z, v, jnp.zeros_like(rho)))
-    y = V.multipliers(v, z, jnp.maximum(margin, jnp.finfo(b.dtype).eps))
-    return State(
-        start.e, v, y, start.e + system.pull(v), u, start, jnp.int32(0), jnp.int32(0)
-    )
+    left = system.total(V.excess(z, v, jnp.zeros_like(rho))) / system.blocks()
+    margin = jnp.maximum(left, jnp.finfo(b.dtype).eps)
+    y = V.multipliers(v, z, system.spread(margin))
+    none = jnp.zeros(start.gap.shape, jnp.int32)
+    return State(start.e, v, y, start.e + system.pull(v), u, start, none, none)
 
 
 def _direction(
-    system: System, V: AbstractBarrier, rho: Array, s: State
+    system: AbstractSystem, V: AbstractBarrier, rho: Array, s: State
 ) -> tuple[Array, Array, Any]:
     """Return (dv, de, dy): a predictor, then the target sigma mu, sigma = (mu_affine / mu)^3, with
     its second order.
@@ -92,35 +107,52 @@ def _direction(
     h = h + rho[:, None]
     factor = system.factor(h, g)
     slip = s.u - rho[:, None] * s.v - V.normal(s.y)
-    total, count = V.complementarity(s.v, s.y)
+    products, of_block = V.complementarity(s.v, s.y)
+    total = system.total(products)
+    count = of_block * system.blocks()
 
-    def newton(i: Array, found: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
+    def newton(i: Any, found: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
         dv, _, dy = found
-        step = jnp.minimum(1.0, V.reach(s.v, dv, s.y, dy))
-        ahead = jax.tree.map(lambda y, d: y + step * d, s.y, dy)
-        left, _ = V.complementarity(s.v + step * dv, ahead)
+        step = jnp.minimum(1.0, system.least(V.reach(s.v, dv, s.y, dy)))
+        ahead = _along(system, step, (s.v, s.y), (dv, dy))
+        left = system.total(V.complementarity(*ahead)[0])
         sigma = jnp.where(i == 0, 0.0, jnp.clip(left / total, 0.0, 1.0) ** 3)
-        p = V.aim(W, s.y, sigma * total / count, dv, dy)
+        p = V.aim(W, s.y, system.spread(sigma * total / count), dv, dy)
         dv, de = system.refined(factor, h, g, s.r, V.constant(W, p) + slip)
         return dv, de, V.follow(W, s.y, p, dv)
 
-    # The predictor is a turn of the loop too, so that the system is compiled once.
     nothing = jax.tree.map(jnp.zeros_like, (s.v, s.e, s.y))
+    if isinstance(
+        system, Lanes
+    ):  # many problems: quick steps are worth a larger program
+        return newton(1, newton(0, nothing))
+    # The predictor is a turn of the loop too, so that the system is compiled once.
     return jax.lax.fori_loop(0, 2, newton, nothing)
 
 
-def _advance(
-    system: System, V: AbstractBarrier, b: Array, rho: Array, s: State
+def _along(system: AbstractSystem, step: Array, x: Any, dx: Any) -> Any:
+    """Return x + step dx for arrays of all blocks."""
+    each = system.spread(step)
+
+    def moved(x: Array, dx: Array) -> Array:
+        return x + each.reshape(-1, *[1] * (x.ndim - 1)) * dx
+
+    return jax.tree.map(moved, x, dx)
+
+
+def advance(
+    system: AbstractSystem, V: AbstractBarrier, b: Array, rho: Array, s: State
 ) -> State:
     """Take one step, BOUNDARY of the way to the boundary at most. The gap decides what is kept."""
     dv, de, dy = _direction(system, V, rho, s)
-    step = jnp.minimum(1.0, BOUNDARY * V.reach(s.v, dv, s.y, dy))
-    e = s.e + step * de
-    v = s.v + step * dv
-    y = jax.tree.map(lambda a, d: a + step * d, s.y, dy)
+    reach = system.least(V.reach(s.v, dv, s.y, dy))
+    step = jnp.minimum(1.0, BOUNDARY * reach)
+    e = s.e + system.scaled(step, de)
+    v, y = _along(system, step, (s.v, s.y), (dv, dy))
     r = e + system.pull(v)
     u = b + system.push(e)
-    new = point(V, rho, e, v, r, u)
+    new = point(system, V, rho, e, v, r, u)
     idle = jnp.where(new.gap < PROGRESS * s.best.gap, 0, s.idle + 1)
     idle = jnp.where(jnp.isfinite(new.gap), idle, IDLE)
-    return State(e, v, y, r, u, better(new, s.best), s.steps + 1, idle)
+    best = better(new, s.best)
+    return State(e, v, y, r, u, best, s.steps + 1, idle)

@@ -1,0 +1,116 @@
+"""Many small problems side by side in lanes, against the same problems one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proxlin as px
+from proxlin.run.lanes import fits
+
+START = jnp.asarray([1.0, 0.5, 0.0])
+GRID = jnp.linspace(0.0, 3.0, 12)[:, None]
+OUTERS = {
+    "l1": px.L1(),
+    "l2": px.L2(),
+    "huber": px.Huber(0.1),
+    "squares": px.SquaredL2(),
+    "quantile": px.Quantile(0.3),
+    "smoothed": px.L1().smooth(0.05),
+    "hinge": px.Hinge(),
+    "linf": px.LInf(),
+    "max": px.Max(),
+}
+
+
+def curves(w, x):
+    """Two outputs of a decay with an offset."""
+    decay = w[0] * jnp.exp(-w[1] * x[0])
+    return jnp.stack([decay + w[2], decay - w[2]])
+
+
+def targets(count: int) -> jax.Array:
+    rng = np.random.default_rng(0)
+    rates = rng.uniform(0.5, 2.0, (count, 1, 1))
+    clean = 2 * np.exp(-rates * np.asarray(GRID)[None]) + np.array([0.3, -0.3])
+    noise = 0.05 * rng.normal(size=clean.shape)
+    noise[rng.random(clean.shape) < 0.1] += 2.0
+    return jnp.asarray(clean + noise)
+
+
+def both_signs(w, sample):
+    """Return residuals and their negatives: the largest of them is bounded below."""
+    r = px.residual(curves)(w, sample)
+    return jnp.concatenate([r, -r])
+
+
+def make(outer, ridge=0.0, weights=None):
+    """Return the function from targets (12, 2) to a problem."""
+    phi = both_signs if isinstance(outer, px.Max) else px.residual(curves)
+
+    def problem(y):
+        return px.MeanOfLosses(phi, outer, (GRID, y), ridge, weights)
+
+    return problem
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", OUTERS)
+def test_lanes_end_where_single_runs_end(name):
+    """Values agree to the accuracy of the runs; more problems than lanes, so that lanes are used again."""
+    problem = make(OUTERS[name], ridge=1e-3)
+    ys = targets(9)
+    assert fits(problem(ys[0]), START, px.prox_linear())
+    found = px.solve_many(jax.vmap(problem)(ys), START, chunk=4)
+    single = [px.solve(problem(y), START) for y in ys]
+    values = np.array([float(one.value) for one in single])
+    np.testing.assert_allclose(found.value, values, rtol=1e-7, atol=1e-9)
+    for y, w, value in zip(ys, found.w, found.value, strict=True):
+        assert float(problem(y).value(w)) == pytest.approx(float(value), rel=1e-12)
+
+
+def test_certified_gaps_are_those_of_the_last_subproblem():
+    problem = make(px.L1())
+    found = px.solve_many(jax.vmap(problem)(targets(5)), START, steps=3)
+    assert np.all(np.asarray(found.gap) <= 1e-9 * np.asarray(found.value))
+    assert np.all(np.asarray(found.steps) == 3)
+    assert all(px.Status(int(s)) == px.Status.budget for s in found.status)
+
+
+def test_a_nan_leaves_the_other_lanes_alone():
+    problem = make(px.L1())
+    ys = targets(6)
+    clean = px.solve_many(jax.vmap(problem)(ys), START, chunk=3)
+    broken = px.solve_many(jax.vmap(problem)(ys.at[2].set(jnp.nan)), START, chunk=3)
+    others = np.array([0, 1, 3, 4, 5])
+    np.testing.assert_allclose(clean.value[others], broken.value[others], rtol=1e-9)
+    assert px.Status(int(broken.status[2])) == px.Status.diverged
+    np.testing.assert_array_equal(broken.w[2], START)
+
+
+def test_a_valley_with_curvature_goes_on_outside_of_its_lane():
+    """The l1 form of Rosenbrock's function needs curved steps: single runs and lanes both end at its minimum."""
+
+    def rosenbrock(w, x):
+        return jnp.stack([10 * (w[1] - w[0] ** 2), 1 - w[0], 0.1 * (w[0] + w[1] - x)])
+
+    def problem(x):
+        return px.MeanOfLosses(rosenbrock, px.L1(), x)
+
+    xs = 2.0 + 0.1 * jnp.arange(8.0).reshape(4, 2)
+    start = jnp.asarray([-1.2, 1.0])
+    assert fits(problem(xs[0]), start, px.prox_linear())
+    found = px.solve_many(jax.vmap(problem)(xs), start, steps=300)
+    single = jnp.stack([px.solve(problem(x), start, steps=300).value for x in xs])
+    np.testing.assert_allclose(found.value, single, rtol=1e-7)
+
+
+def test_starts_and_weights_have_lanes_too():
+    ys = targets(4)
+    weights = jnp.asarray(np.random.default_rng(1).exponential(size=12))
+    problem = make(px.Huber(0.2), weights=weights)
+    starts = START[None] + 0.1 * jnp.arange(4.0)[:, None]
+    found = px.solve_many(jax.vmap(problem)(ys), starts, in_axes=(0, 0))
+    for y, start, value in zip(ys, starts, found.value, strict=True):
+        single = px.solve(problem(y), start)
+        assert float(value) == pytest.approx(float(single.value), rel=1e-7)
