@@ -38,6 +38,8 @@ SUITE = {
     "equations": "5. Stochastic equations",
     "nist": "6. Small classical problems (NIST)",
     "growth": "7. Growth",
+    "many": "8. Many small fits at once",
+    "cold": "9. The first call",
 }
 ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")
