@@ -51,17 +51,15 @@ def _output(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
         return _text(output["text"])
     data = output["data"]
-    for kind in ("text/html", "image/svg+xml"):
+    for kind, start in (("text/html", ""), ("image/svg+xml", "<svg")):
         if kind in data:
-            return f'<div class="output">{_one_line(data[kind])}</div>'
+            text = " ".join(
+                "".join(data[kind]).split("\n")
+            )  # Markdown begins at a line
+            return f'<div class="output">{text[text.index(start) :]}</div>'
     return _text(data["text/plain"])
 
 
 def _text(text: str | list[str]) -> str:
     plain = TERMINAL.sub("", "".join(text)).rstrip("\n")
     return f"```text\n{plain}\n```"
-
-
-def _one_line(text: str | list[str]) -> str:
-    """Return HTML without line ends, at which Markdown would begin again."""
-    return " ".join("".join(text).split("\n"))
