@@ -26,7 +26,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 import proxlin as px
 from proxlin.plots.drawing import UNDATED
-from proxlin.plots.style import BLUE, GREEN, LINES, ORANGE, WIDTH, styled
+from proxlin.plots.style import BLUE, GREEN, LINES, ORANGE, PINK, styled
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
@@ -45,6 +45,7 @@ DARK = {
     BLUE.lower(): "#56b4e9",
     ORANGE.lower(): "#ff8c42",
     GREEN.lower(): "#2fc79a",
+    PINK.lower(): "#e8a5c8",
 }
 LOOK = {
     "figure.facecolor": GROUND,
@@ -63,7 +64,8 @@ LOOK = {
     "ytick.color": INK,
 }
 PATH = "#fefefe"  # white, which is the ground, would turn dark
-HEIGHT = 2.6  # inches
+WIDTH = 4.8  # inches, so that a phone shows the text at 8 pixels
+HEIGHT = 2.4
 
 
 def computed(page: str) -> dict[str, Any]:
@@ -107,8 +109,8 @@ def robust_regression() -> Figure:
     squares = np.linalg.lstsq(X, Y)[0]
     figure, (left, right) = panels(2, sharey=True)
     for ax, w, title in (
-        (left, solution.w, "robust fit: the wrong rows stand apart"),
-        (right, squares, "least squares: the good rows are far off too"),
+        (left, solution.w, "robust fit"),
+        (right, squares, "least squares"),
     ):
         away = np.linalg.norm(X @ np.asarray(w) - Y, axis=1)
         ax.semilogy(np.arange(20, 200), away[20:], ".", color=BLUE, label="good rows")
@@ -131,11 +133,11 @@ def path_planning() -> Figure:
     rows = tiles.reshape(6, 6, *tiles.shape[1:]).swapaxes(1, 2)
     pixels = rows.reshape(6 * tiles.shape[1], 6 * tiles.shape[2], 3)
     label = np.asarray(test.paths[0]).reshape(6, 6)
-    figure = Figure(figsize=(WIDTH, 2.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.7), layout="constrained")
     shown = (
-        (pixels, label, "a map and the path of its label"),
+        (pixels, label, "map, path of its label"),
         (np.asarray(test.rewards[0]), None, "hidden rewards"),
-        (np.asarray(scores).reshape(6, 6), predicted, "learned rewards, best path"),
+        (np.asarray(scores).reshape(6, 6), predicted, "learned, best path"),
     )
     for ax, (values, path, title) in zip(figure.subplots(1, 3), shown, strict=True):
         ax.imshow(values, extent=(-0.5, 5.5, 5.5, -0.5), cmap="cividis")
@@ -172,13 +174,14 @@ def networks() -> Figure:
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     shown = {"what is true": grid[:, 0] * grid[:, 1]}
     for name, outer in (
-        ("norm of the residual", px.L2()),
-        ("its square", px.SquaredL2()),
+        ("by the norm", px.L2()),
+        ("by its square", px.SquaredL2()),
     ):
         problem = px.MeanOfLosses(px.residual(lambda m, x: m(x)), outer, (x, y))
         fitted = px.minimize(problem, model, px.lbfgs(1e-2), steps=300).w
         shown[name] = np.asarray(jax.vmap(fitted)(grid))[:, 1]
-    figure, axes = panels(3, sharey=True)
+    figure = Figure(figsize=(WIDTH, 1.7), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
     for ax, (name, values) in zip(axes, shown.items(), strict=True):
         image = ax.imshow(
             values.reshape(40, 40),
@@ -243,7 +246,7 @@ def your_own_experiment() -> Figure:
         ax.plot(shares, mean, dash, color=colour, marker="o", markersize=3.5)
         ax.fill_between(shares, low, high, color=colour, alpha=0.2, linewidth=0)
         ax.text(shares[-1] + 0.008, mean[-1], name, color=colour, va="center")
-    ax.set_xlim(right=0.47)
+    ax.set_xlim(right=0.5)
     ax.set(
         yscale="log", xlabel="share of wrong rows", ylabel="error, mean of five seeds"
     )
@@ -252,16 +255,16 @@ def your_own_experiment() -> Figure:
 
 def dask() -> Figure:
     """The way of a case: from the command over the scheduler to a worker, and its result back."""
-    figure = Figure(figsize=(WIDTH, 2.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.8), layout="constrained")
     ax = figure.subplots()
     ax.set(xlim=(0, 100), ylim=(0, 30))
     ax.set_axis_off()
     boxes = {
-        "command": (1, 9, 22, 12, "proxlin reproduce\n--engine dask"),
-        "scheduler": (38, 9, 20, 12, "dask scheduler"),
-        "first": (76, 21, 22, 8, "dask worker"),
-        "second": (76, 11, 22, 8, "dask worker"),
-        "third": (76, 1, 22, 8, "dask worker"),
+        "command": (1, 10, 26, 12, "proxlin reproduce\n--engine dask"),
+        "scheduler": (41, 10, 19, 12, "dask\nscheduler"),
+        "first": (74, 21, 25, 8, "dask worker"),
+        "second": (74, 11, 25, 8, "dask worker"),
+        "third": (74, 1, 25, 8, "dask worker"),
     }
     for x, y, width, height, text in boxes.values():
         shape = FancyBboxPatch(
@@ -269,12 +272,12 @@ def dask() -> Figure:
         )
         ax.add_patch(shape)
         ax.text(x + width / 2, y + height / 2, text, ha="center", va="center")
-    ax.text(12, 4.5, "results.sqlite,\none row for each case", ha="center", va="center")
-    arrow(ax, (23.5, 17), (37.5, 17), BLUE, "cases")
-    arrow(ax, (37.5, 12), (23.5, 12), ORANGE, "results")
+    ax.text(14, 4.5, "results.sqlite,\none row for each case", ha="center", va="center")
+    arrow(ax, (27.5, 18), (40.5, 18), BLUE, "cases")
+    arrow(ax, (40.5, 13), (27.5, 13), ORANGE, "results")
     for y in (25, 15, 5):
-        arrow(ax, (58.5, 15 + (y - 15) * 0.3 + 1), (75.5, y + 1), BLUE)
-        arrow(ax, (75.5, y - 1), (58.5, 15 + (y - 15) * 0.3 - 1), ORANGE)
+        arrow(ax, (60.5, 16 + (y - 15) * 0.3 + 1), (73.5, y + 1), BLUE)
+        arrow(ax, (73.5, y - 1), (60.5, 16 + (y - 15) * 0.3 - 1), ORANGE)
     return figure
 
 

@@ -81,6 +81,12 @@ def test_a_phone_does_not_scroll_sideways_and_pictures_load(visit, name):
     assert page.evaluate(empty) == 0
 
 
+def test_code_blocks_end_where_they_should(site):
+    """A fence that mkdocs does not know would swallow the rest of the page."""
+    for page in sorted(site.rglob("*.html")):
+        assert "```" not in page.read_text(), page.name
+
+
 def test_formulas_are_drawn(visit):
     page = visit("theory.html")
     formulas = page.locator(".formula > math")
