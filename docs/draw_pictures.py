@@ -96,7 +96,7 @@ def outliers() -> Figure:
     ax.plot(x, robust, color=BLUE, linewidth=2.2)
     ax.plot(x, squares, "--", color=ORANGE, linewidth=2.2)
     ax.annotate("robust fit", (x[36], robust[36] + 3), color=BLUE, ha="right")
-    ax.annotate("least squares", (x[-1], squares[-1] - 3.2), color=ORANGE, ha="right")
+    ax.annotate("least squares", (x[-1], squares[-1] - 4.6), color=ORANGE, ha="right")
     ax.annotate("wrong rows", (x[38], -9.6), color=DOTS, ha="right", va="center")
     ax.set(xlabel="x", ylabel="y")
     return figure
@@ -260,8 +260,8 @@ def dask() -> Figure:
     ax.set(xlim=(0, 100), ylim=(0, 30))
     ax.set_axis_off()
     boxes = {
-        "command": (1, 10, 26, 12, "proxlin reproduce\n--engine dask"),
-        "scheduler": (41, 10, 19, 12, "dask\nscheduler"),
+        "command": (1, 9, 26, 12, "proxlin reproduce\n--engine dask"),
+        "scheduler": (41, 9, 19, 12, "dask\nscheduler"),
         "first": (74, 21, 25, 8, "dask worker"),
         "second": (74, 11, 25, 8, "dask worker"),
         "third": (74, 1, 25, 8, "dask worker"),
@@ -272,12 +272,12 @@ def dask() -> Figure:
         )
         ax.add_patch(shape)
         ax.text(x + width / 2, y + height / 2, text, ha="center", va="center")
-    ax.text(14, 4.5, "results.sqlite,\none row for each case", ha="center", va="center")
-    arrow(ax, (27.5, 18), (40.5, 18), BLUE, "cases")
-    arrow(ax, (40.5, 13), (27.5, 13), ORANGE, "results")
+    ax.text(14, 4, "results.sqlite,\none row for each case", ha="center", va="center")
+    arrow(ax, (27.5, 17), (40.5, 17), BLUE, "cases")
+    arrow(ax, (40.5, 12), (27.5, 12), ORANGE, "results")
     for y in (25, 15, 5):
-        arrow(ax, (60.5, 16 + (y - 15) * 0.3 + 1), (73.5, y + 1), BLUE)
-        arrow(ax, (73.5, y - 1), (60.5, 16 + (y - 15) * 0.3 - 1), ORANGE)
+        arrow(ax, (60.5, 15 + (y - 15) * 0.3 + 1), (73.5, y + 1), BLUE)
+        arrow(ax, (73.5, y - 1), (60.5, 15 + (y - 15) * 0.3 - 1), ORANGE)
     return figure
 
 
