@@ -7,6 +7,7 @@ fails if PROXLIN_STRICT is set.
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -33,6 +34,8 @@ def missing(reason: str) -> NoReturn:
         pytest.fail(f"{reason} (PROXLIN_STRICT is set)", pytrace=False)
     pytest.skip(reason)
 
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # The real data files that tests read, and where to get them.
 SOURCES = {
@@ -73,6 +76,23 @@ def require():
             missing(reason)
 
     return check
+
+
+@pytest.fixture(scope="module")
+def browser(require):
+    """Debian's Chromium, driven by playwright. It closes with the module: its loop would stop other asyncio."""
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    require(
+        path is not None,
+        f"needs a browser on PATH, one of {', '.join(BROWSERS)}: apt install chromium",
+    )
+    with sync_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

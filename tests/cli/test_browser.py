@@ -2,13 +2,11 @@
 nothing from the data.
 """
 
-import os
-import shutil
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from proxlin.data.origin import Origin
 from proxlin.experiments.engine.base import Context, Experiment, Result, Verdict
@@ -20,7 +18,6 @@ from proxlin.plots.drawing import Drawing, Point
 EVIL = (
     "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> & </script>"
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MANY = 30  # rows of the table that starts closed
 
 
@@ -58,20 +55,6 @@ def run(context: Context) -> Result:
         verdicts=[Verdict("C1", "not reproduced", EVIL, "0.4 to 0.6")],
         notes=[EVIL],
     )
-
-
-@pytest.fixture(scope="module")
-def browser(require):
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    require(
-        path is not None,
-        f"needs a browser on PATH, one of {', '.join(BROWSERS)}: apt install chromium",
-    )
-    with sync_playwright() as playwright:
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 
 CORE = {unit for units in LAYERS[:6] for unit in units}
 CORE_NEEDS = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "numpy"}
-# a bar where rich is installed, plain lines where it is not
-USED_IF_THERE = {("run.progress", "rich")}
+# a bar where rich is installed or a notebook runs, plain lines elsewhere
+USED_IF_THERE = {("run.progress", "rich"), ("run.progress", "IPython")}
 
 # What reads the clock or touches the disk, and who may use it.
 OUTSIDE_WORLD = {

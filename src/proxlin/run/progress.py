@@ -1,9 +1,10 @@
-"""Progress of a run: a bar with value and pass where rich can show one, plain lines where it
-cannot.
+"""Progress of a run: a bar with value and pass, by rich in a terminal and by IPython in a notebook;
+plain lines where neither is there.
 """
 
 import importlib.util
 import sys
+from html import escape
 from typing import Any
 
 
@@ -16,7 +17,9 @@ class Progress:
         self.goal = ("passes", passes) if passes is not None else ("step", steps)
         self.name = name
         self.bar: Any = None
-        if on:
+        if on and in_notebook():
+            self.bar = NotebookBar(name, self.goal[1])
+        elif on:
             self.bar = rich_bar(name, self.goal[1], stderr=True)
         self.plain = on and self.bar is None
 
@@ -58,8 +61,7 @@ class Progress:
 
 
 def rich_bar(name: str, total: float | int | None, stderr: bool = False) -> Any:
-    """Return a bar of one task that has a text beside it, or None where it could not be shown: rich
-    is not installed, or a notebook has no ipywidgets, which rich needs there.
+    """Return a bar of one task that has a text beside it, or None where rich is not installed.
 
     `bar.update(bar.task_ids[0], completed=..., text=...)` moves it.
     """
@@ -68,15 +70,64 @@ def rich_bar(name: str, total: float | int | None, stderr: bool = False) -> Any:
     from rich import progress
     from rich.console import Console
 
-    console = Console(stderr=stderr)
-    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
-        return None
     bar = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.TextColumn("{task.fields[text]}"),
         progress.TimeRemainingColumn(),
-        console=console,
+        console=Console(stderr=stderr),
     )
     bar.add_task(name, total=total, text="")
     return bar
+
+
+def in_notebook() -> bool:
+    """Return whether a kernel runs this process, so that a cell can show HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+class NotebookBar:
+    """A bar below the cell of a notebook, moved as one of rich.
+
+    rich itself would need ipywidgets there, which few notebooks have; IPython is always there.
+    """
+
+    task_ids = (0,)
+
+    def __init__(self, name: str, total: float | int | None):
+        self.name = name
+        self.total = total
+        self.completed: float | int = 0
+        self.text = ""
+        self.handle: Any = None
+        self.percent = -1
+
+    def start(self) -> None:
+        from IPython.display import display
+
+        self.handle = display(self._shown(), raw=True, display_id=True)
+
+    def stop(self) -> None:
+        """Leave the last text without the bar, which would look unfinished after a run that converged."""
+        words = self._words()
+        last = {"text/plain": words, "text/html": escape(words)}
+        self.handle.update(last, raw=True)
+
+    def update(self, task: int, text: str, completed: float | int = 0) -> None:
+        self.text = text
+        self.completed = completed
+        percent = int(100 * completed / self.total) if self.total else 0
+        # A run may have a million records; a browser would draw them all.
+        if percent != self.percent:
+            self.percent = percent
+            self.handle.update(self._shown(), raw=True)
+
+    def _words(self) -> str:
+        return f"{self.name}: {self.text}"
+
+    def _shown(self) -> dict[str, str]:
+        words = self._words()
+        bar = f'<progress value="{self.completed:g}" max="{self.total or 1:g}"></progress>'
+        return {"text/plain": words, "text/html": f"{bar} {escape(words)}"}
