@@ -533,7 +533,8 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
         run.damping.curved,
         jnp.where(rejected, raised.growth, jnp.where(active | began, one, run.damping.growth)),
     )  # fmt: skip
-    view = _pick(keep | began, look, run.view)
+    d = run.w.shape[0]
+    view = _pick(keep | began, d, look, run.view)
     new_sub = _subproblem(V, shared.rho, view, now.kappa, solver.model.tol)
     of_block = jnp.tile(taken, sub.system.blocks())[:, None]
     return Run(
@@ -549,7 +550,7 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
         tries=jnp.where(taken | began, 0, jnp.where(active, tries, run.tries)),
         values=jnp.where(began, 0, jnp.where(active, values, run.values)),
         view=view,
-        sub=_pick(active | began, new_sub, sub),
+        sub=_pick(active | began, d, new_sub, sub),
         v=jnp.where(of_block, trial.v, run.v),
         decrease=jnp.where(began, jnp.inf, jnp.where(taken, decrease, run.decrease)),
         slow=jnp.where(began, 0, jnp.where(taken, slow, run.slow)),
@@ -564,14 +565,14 @@ def _face_dimension(V: AbstractSet, v: Array, free: Array, lanes: int) -> Array:
     return jnp.sum(each.reshape(-1, lanes), axis=0)
 
 
-def _pick(which: Array, new: Any, old: Any) -> Any:
+def _pick(which: Array, d: int, new: Any, old: Any) -> Any:
     """Return the new arrays in these lanes, whatever axis of theirs has the lanes."""
     lanes = which.size
 
     def one(x: Array, y: Array) -> Array:
         if x.ndim == 4:  # (d, n, S, k)
             mask = which[None, None, :, None]
-        elif x.ndim == 2 and x.shape[1] == lanes and x.shape[0] <= WIDEST:  # (d, S)
+        elif x.shape == (d, lanes):
             mask = which[None, :]
         else:  # (n S, k), (n S,) or (S,)
             mask = jnp.tile(which, x.shape[0] // lanes)
