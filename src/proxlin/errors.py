@@ -50,7 +50,8 @@ def missing_extra(module: str, extra: str) -> MissingExtra:
 def install_command(extra: str) -> str:
     """Return the command that installs what an extra of the package needs.
 
-    It names the packages of the extra and not proxlin[extra], so it is right for a checkout, for a wheel and for an index.
+    It names the packages of the extra and not proxlin[extra], so it is right for a checkout, for a wheel and for an
+    index.
     """
     try:
         asked = requires("proxlin") or []
