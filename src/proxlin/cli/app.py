@@ -21,7 +21,7 @@ from .reproduce import reproduce
 
 # a module of each extra that commands use, and what they use it for
 EXTRAS = {
-    "experiments": ("matplotlib", "figures, reports and `reproduce`"),
+    "experiments": ("matplotlib", "`fit`, `reproduce` and `report`, with figures"),
     "sklearn": ("sklearn", "`data get` of LIBSVM files"),
     "cluster": ("distributed", "`reproduce --engine dask`"),
 }
