@@ -242,7 +242,12 @@ def test_the_dockerfile_names_what_there_is():
     assert {project()["readme"], *project()["license-files"]} <= set(before)
     assert build["tool"]["hatch"]["version"]["path"] in before
     makefile = (ROOT / "Makefile").read_text()
-    for target in (*re.findall(r"make (\w+)", text), "reproduce"):
+    targets = [
+        *re.findall(r"^RUN make (\w+)", text, re.MULTILINE),
+        *re.findall(r"entrypoint make proxlin -C \S+ (\w+)", text),
+    ]
+    assert targets == ["setup", "reproduce"]
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     (entry,) = [rest for name, rest in steps if name == "ENTRYPOINT"]
     assert yaml.safe_load(entry) == list(project()["scripts"])

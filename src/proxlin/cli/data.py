@@ -124,21 +124,35 @@ def fetch(name: str, source: str | None, sha256: str | None, timeout: float) -> 
     """Get a data set and its test set, with a bar on a terminal, and say what was checked."""
     from ..data import catalog
 
-    with _bar() as (say, watch):
-        settings: dict[str, Any] = {"say": say, "watch": watch, "silence": timeout}
-        print(printable(catalog.get(name, source, sha256, **settings)))
-        test = catalog.test_of(name, source)
-        if test is None:
-            return
-        try:
-            print(printable(catalog.get(*test, **settings)))
-        except UserError as error:
-            if source is None:
-                raise
-            reason = str(error).rstrip(".")
-            say(
-                f"its test set is not beside it ({reason}); `proxlin data get {test[0]}` looks for it elsewhere"
-            )
+    done: list[str] = []
+    try:
+        with _bar() as (say, watch):
+            settings: dict[str, Any] = {"say": say, "watch": watch, "silence": timeout}
+            done.append(catalog.get(name, source, sha256, **settings))
+            test = catalog.test_of(name, source)
+            if test is not None:
+                done.append(_beside(test, source is not None, settings))
+    finally:
+        for sentence in filter(None, done):  # after the bar, which would fold them
+            print(printable(sentence))
+
+
+def _beside(
+    test: tuple[str, str | None], is_guess: bool, settings: dict[str, Any]
+) -> str:
+    """Get a test set; where its place is only a guess, its absence is a note."""
+    from ..data import catalog
+
+    try:
+        return catalog.get(*test, **settings)
+    except UserError as error:
+        if not is_guess:
+            raise
+        reason = str(error).rstrip(".")
+        settings["say"](
+            f"its test set is not beside it ({reason}); `proxlin data get {test[0]}` looks for it elsewhere"
+        )
+        return ""
 
 
 @contextmanager
@@ -166,7 +180,7 @@ def _bar() -> Iterator[tuple[Callable[[str], None], Callable[[int, int | None], 
     with Progress(
         *columns, console=console, transient=True, disable=not seen
     ) as progress:
-        task = progress.add_task("", total=None)
+        task = progress.add_task("", total=None, visible=False)
 
         def say(text: str) -> None:
             line = printable(f"{text[:1].upper()}{text[1:]}.")
@@ -176,7 +190,7 @@ def _bar() -> Iterator[tuple[Callable[[str], None], Callable[[int, int | None], 
                 print(line, file=sys.stderr, flush=True)
 
         def watch(here: int, total: int | None) -> None:
-            progress.update(task, completed=here, total=total)
+            progress.update(task, completed=here, total=total, visible=True)
 
         yield say, watch
 
