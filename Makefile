@@ -14,12 +14,13 @@ HALF  := $(VENV)/.half-made
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup quick test lint type docs bench slow reproduce lock clean
+.PHONY: help setup quick test lint type docs bench slow reproduce release lock clean
 
 help:
 	@echo "make reproduce   run the paper's experiments (quick profile) and write $(OUT)report.html"
 	@echo "make test        lint, types, tests and docstring examples"
 	@echo "make quick       lint, types and the tests of the rooms that changed, in about a minute"
+	@echo "make release     sdist and wheel in dist/, tried in an empty environment, with release notes"
 	@echo "make setup lint type docs bench slow lock clean: the parts"
 
 setup: $(SETUP)
@@ -81,6 +82,10 @@ bench: $(BENCH)
 reproduce: $(SETUP)
 	$(VENV)/bin/proxlin reproduce all --profile quick --out $(OUT)
 	@echo "The report is $(OUT)report.html"
+
+# Nothing is uploaded: what to upload is in dist/ then.
+release: $(SETUP)
+	@$(VENV)/bin/python tools/release.py $(if $(DIRTY),--dirty)
 
 # New lock files from a fresh resolve in a throw-away environment; the bench file holds only what it adds.
 lock:

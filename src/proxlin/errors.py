@@ -2,7 +2,9 @@
 how it is shown.
 """
 
+import re
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from types import ModuleType
 
 
@@ -37,6 +39,26 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise MissingExtra(
-            f"{error.name} is not installed: pip install 'proxlin[{extra}]'."
-        ) from error
+        raise missing_extra(error.name, extra) from error
+
+
+def missing_extra(module: str, extra: str) -> MissingExtra:
+    """Return the error of a module that an extra would bring."""
+    return MissingExtra(f"{module} is not installed: {install_command(extra)}.")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what an extra of the package needs.
+
+    It names the packages of the extra and not proxlin[extra], so it is right for a checkout, for a wheel and for an
+    index.
+    """
+    try:
+        asked = requires("proxlin") or []
+    except (
+        PackageNotFoundError
+    ):  # the sources are on the path, and nothing is installed
+        return f"pip install '.[{extra}]' in the checkout"
+    ours = re.compile(rf"""([^;]+?)\s*;\s*extra == ['"]{extra}['"]""")
+    found = [match[1] for each in asked if (match := ours.fullmatch(each))]
+    return f"pip install {' '.join(repr(each) for each in found)}"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proxlin.cli.main import main
-from proxlin.data import cache, classification
+from proxlin.data import cache, catalog, classification
 
 TEXT = b"1 1:2 3:1\n2 2:4\n"
 
@@ -40,8 +40,8 @@ def test_get_keeps_a_file_and_its_test_set(run, small):
     code, out, err = run("get", "ijcnn1", "--from", small / "small.bz2")
     assert (
         (code, err) == (0, "")
-        and "ijcnn1: 2 x 3 from" in out
-        and "ijcnn1.t: 4 x 3 from" in out
+        and "ijcnn1: 2 x 3. Its SHA-256 is" in out
+        and "ijcnn1.t: 4 x 3. Its SHA-256 is" in out
     )
     assert sorted(path.name for path in (small / "cache/libsvm").iterdir()) == [
         "ijcnn1.npz",
@@ -51,10 +51,10 @@ def test_get_keeps_a_file_and_its_test_set(run, small):
     lines = out.splitlines()
     assert (
         code == 0
-        and lines[0].endswith("in the cache, small.bz2")
+        and lines[0].endswith(f"in the cache, from {small / 'small.bz2'}")
         and "581,012 x 54" in lines[2]
     )
-    assert "synthetic, until `proxlin data get covtype" in lines[2]
+    assert lines[2].endswith("CC BY 4.0           not here: proxlin data get covtype")
     parts = classification.parts("ijcnn1", validation=0.5, say=pytest.fail)
     assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [
         1,
@@ -65,7 +65,8 @@ def test_get_keeps_a_file_and_its_test_set(run, small):
 
 def test_get_finds_the_file_in_the_data_folder(run, small, monkeypatch):
     (small / "below").mkdir()
-    (small / "small.bz2").rename(small / "below/small.bz2")
+    for file in ("small.bz2", "small.t.bz2"):
+        (small / file).rename(small / "below" / file)
     monkeypatch.setenv("PROXLIN_DATA", str(small))
     assert "in PROXLIN_DATA" in run("list")[1]
     assert run("get", "ijcnn1")[0] == 0 and (small / "cache/libsvm/ijcnn1.npz").exists()
@@ -75,7 +76,6 @@ def test_get_finds_the_file_in_the_data_folder(run, small, monkeypatch):
     ("arguments", "words"),
     [
         (("get", "nope"), "no data set nope"),
-        (("get", "ijcnn1"), "--from FILE"),
         (("get", "ijcnn1", "--from", "missing"), "missing: there is no such file"),
         (("get", "ijcnn1", "--from", "small.t.bz2"), "small.t.bz2: its SHA-256 is"),
         (("make", "nope"), "no data set nope"),
@@ -130,9 +130,8 @@ def test_check_and_make(run, small, monkeypatch):
     code, out, _ = run("check")
     assert code == 0 and "is old or damaged and will be rebuilt" in out.splitlines()[0]
     listed = json.loads(run("list", "--json")[1])
-    assert [each["name"] for each in listed] == list(classification.SOURCES) and listed[
-        0
-    ]["columns"] == 3
+    assert [each["name"] for each in listed] == list(catalog.REMOTES)
+    assert listed[0]["holds"] == "2 x 3" and listed[0]["licence"]
     (small / "below").mkdir()
     (small / "below/small.bz2").write_bytes(b"something else")
     monkeypatch.setenv("PROXLIN_DATA", str(small))

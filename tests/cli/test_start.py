@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from importlib.metadata import requires
+
+from packaging.requirements import Requirement
 
 import proxlin
 
@@ -12,6 +15,26 @@ def python(code: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
+
+
+def asks_for(extra: str) -> str:
+    """The packages of an extra as the installed metadata has them, read by another parser."""
+    asked = [Requirement(each) for each in requires("proxlin")]
+    ours = [
+        each for each in asked if each.marker and each.marker.evaluate({"extra": extra})
+    ]
+    packages = [f"'{each.name}{each.specifier}'" for each in ours]
+    return f"pip install {' '.join(packages)}"
+
+
+def test_help_names_what_is_not_installed():
+    code = "import sys; sys.modules['distributed'] = None; from proxlin.cli import main; main(['--help'])"
+    found = python(code)
+    shown = " ".join(found.stdout.split())
+    assert "Not installed, for `reproduce --engine dask`: pip install" in shown, (
+        found.stderr
+    )
+    assert shown.count("Not installed") == 1
 
 
 def test_version_imports_nothing_heavy():
@@ -46,9 +69,7 @@ def test_without_typer_one_sentence():
         "import sys; sys.modules['typer'] = None; from proxlin.cli import main; sys.exit(main(['report']))"
     )
     assert found.returncode == 2
-    assert (
-        found.stderr == "proxlin: typer is not installed: pip install 'proxlin[cli]'.\n"
-    )
+    assert found.stderr == f"proxlin: typer is not installed: {asks_for('cli')}.\n"
 
 
 def test_without_jinja_one_sentence(tmp_path):
@@ -57,10 +78,8 @@ def test_without_jinja_one_sentence(tmp_path):
         f"import sys; sys.modules['jinja2'] = None; from proxlin.cli import main; sys.exit(main({arguments}))"
     )
     assert found.returncode == 2
-    assert (
-        found.stderr
-        == "proxlin: jinja2 is not installed: pip install 'proxlin[experiments]'.\n"
-    )
+    wanted = f"proxlin: jinja2 is not installed: {asks_for('experiments')}.\n"
+    assert found.stderr == wanted
 
 
 def test_usage_errors(refused):

@@ -219,7 +219,7 @@ def test_a_name_that_is_markup_is_a_name(tmp_path, said):
     """Rich draws the progress, and in its markup [/red] would close a style that nobody opened."""
     odd = tmp_path / "a["
     odd.mkdir()
-    assert "SHA-256" in said(
+    assert "red].svm, line 1: the label 'x'" in said(
         "data", "get", "ijcnn1", "--from", written(odd / "red].svm", "x")
     )
 

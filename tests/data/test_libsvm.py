@@ -195,7 +195,8 @@ def test_a_wrong_checksum_is_refused_unless_it_is_given(folders):
     file = folders / "data/small.bz2"
     file.write_bytes(bz2.compress(b"0 1:1\n1 1:2\n"))
     with pytest.raises(
-        UserError, match=r"small.bz2: its SHA-256 is \w+, but that of ijcnn1 is"
+        UserError,
+        match=r"small.bz2: its SHA-256 is \w+, which is not known for ijcnn1, and it has 2 rows where ijcnn1 has 4",
     ):
         classification.load("ijcnn1")
     assert not (folders / "cache").exists()

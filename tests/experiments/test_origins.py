@@ -211,7 +211,7 @@ def test_a_worker_with_other_data_refuses_the_case(nothing):
         equations_task.train({**settings, "content": "0123"})
     with pytest.raises(
         UserError,
-        match="the words asked for have the SHA-256 0123, but here PROXLIN_DATA has no",
+        match="the words asked for have the SHA-256 0123, but here is no file of them",
     ):
         sequences.words_of("0123")
 

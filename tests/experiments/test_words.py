@@ -25,8 +25,9 @@ TINY |= {"top": 2, "settings": 3, "finalists": 1, "folds": 2}
 
 
 @pytest.fixture(autouse=True)
-def nowhere(monkeypatch):
+def nowhere(tmp_path, monkeypatch):
     monkeypatch.delenv("PROXLIN_DATA", raising=False)
+    monkeypatch.setenv("PROXLIN_CACHE", str(tmp_path / "cache"))
 
 
 def test_synthetic_words_have_letters_that_follow_each_other():

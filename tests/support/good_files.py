@@ -243,6 +243,8 @@ def _cache() -> bytes:
         format=np.int64(cache.FORMAT),
         width=np.array(5),
         sha256=np.array("0" * 64),
+        usual=np.array(True),
+        source=np.array("somewhere"),
         **arrays,
     )
 
@@ -264,7 +266,7 @@ def _use_cache(path: Path) -> None:
         return
     found = classification.table_of(arrays)
     if found is not None:
-        classification.labelled("ijcnn1", found[0].normalized(), found[1])
+        classification.labelled("ijcnn1", found.table.normalized(), found.sha256)
 
 
 @functools.cache

@@ -4,12 +4,13 @@ A command imports what it needs when it runs: `--help` must not wait for JAX.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from ..errors import UserError
+from ..errors import UserError, install_command
 from .advise import advise
 from .bench import bench
 from .data import app as data
@@ -18,8 +19,28 @@ from .predict import predict
 from .report import report
 from .reproduce import reproduce
 
+# a module of each extra that commands use, and what they use it for
+EXTRAS = {
+    "experiments": ("matplotlib", "`fit`, `reproduce` and `report`, with figures"),
+    "sklearn": ("sklearn", "`data get` of LIBSVM files"),
+    "cluster": ("distributed", "`reproduce --engine dask`"),
+}
+
+
+def _not_installed() -> str | None:
+    """Return how to install the extras that are missing, for the end of the help."""
+    lines = [
+        f"Not installed, for {use}: {install_command(extra)}"
+        for extra, (module, use) in EXTRAS.items()
+        if find_spec(module) is None
+    ]
+    # an empty line between two, or they become one paragraph
+    return "\n\n".join(lines) or None
+
+
 app = typer.Typer(
     help="Nonsmooth composite optimization: Gauss-Newton or SGD, under your noise?",
+    epilog=_not_installed(),
     pretty_exceptions_enable=False,
 )
 app.add_typer(data, name="data")

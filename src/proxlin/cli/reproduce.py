@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UserError, printable, require
+from .data import SILENCE, fetch
 from .interrupts import say_at_interrupt
 from .options import Debug, Quiet, Seed, check_one_of, check_seed
 
@@ -181,6 +183,36 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"
 
 
+def _offer_downloads(chosen: list["Experiment"], request: "Request") -> None:
+    """Ask once, where a person is at the terminal, whether to download what would be made up.
+
+    A folder that has results goes on with the data it was begun with.
+    """
+    from ..data.catalog import REMOTES, download_size
+
+    streams = (sys.stdin, sys.stderr)
+    if request.quiet or not all(each and each.isatty() for each in streams):
+        return
+    if (request.out / "results.sqlite").exists():
+        return
+    missing = [
+        each.name
+        for experiment in chosen
+        for each in request.data(experiment)
+        if each.kind == "synthetic" and each.name in REMOTES
+    ]
+    missing = list(dict.fromkeys(missing))
+    if not missing:
+        return
+    which = " and ".join(missing)
+    size = sum(map(download_size, missing)) / 1e6
+    question = f"{which}: not here, so synthetic data would stand in. Download (about {size:.0f} MB)? [y/N] "
+    print(printable(question), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        for name in missing:
+            fetch(name, None, None, SILENCE)
+
+
 def _run(
     chosen: list["Experiment"], request: "Request", engine: "Engine", workers: int
 ) -> int:
@@ -191,6 +223,7 @@ def _run(
 
     require("jinja2", "experiments")  # before the work, not after it
     use_64_bits()
+    _offer_downloads(chosen, request)
 
     def say(text: str) -> None:
         if not request.quiet:

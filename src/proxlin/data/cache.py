@@ -6,18 +6,20 @@ damaged or of another format is as good as none: whoever asked for it makes it a
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from ..errors import UserError
 from ..files.folders import cache_folder
 from ..files.npz import Damaged, read_arrays, write_arrays
 from ..files.reading import check_readable
 from ..files.writing import write_file
 
-FORMAT = 1  # of the entries; a new number makes all older ones be rebuilt
+FORMAT = 2  # of the entries; a new number makes all older ones be rebuilt
 
 
 def data_folder() -> Path | None:
@@ -52,8 +54,38 @@ def fetch(name: str) -> dict[str, np.ndarray] | None:
     return arrays
 
 
+def note_of(path: Path) -> Path:
+    """Return the file beside one in the cache that says where it comes from."""
+    return path.with_name(f"{path.name}.json")
+
+
+def source_of(path: Path) -> str | None:
+    """Return where a file or folder in the cache comes from, by its note; None if there is none."""
+    try:
+        return str(json.loads(note_of(path).read_bytes())["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def sha256(path: Path) -> str:
     """Return the checksum of a file."""
     check_readable(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sha256(path: Path, wanted: str | None) -> str:
+    """Return the checksum of a file; a UserError if another one is wanted."""
+    found = sha256(path)
+    if wanted and found != wanted.lower():
+        raise UserError(f"{path}: its SHA-256 is {found}, but {wanted} was asked for.")
+    return found
+
+
+def md5(path: Path) -> str:
+    """Return the checksum by which some public files are known; it tells damage, not malice."""
+    check_readable(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(
+            file, lambda: hashlib.md5(usedforsecurity=False)
+        ).hexdigest()

@@ -1,20 +1,19 @@
-"""Two-class data sets by name: ijcnn1 and covtype, rows normalised, labels -1 and +1.
+"""Two-class data sets by name: ijcnn1, covtype, a9a and w8a, rows normalised, labels -1 and +1.
 
 `load("ijcnn1")` takes the cache, else the file in PROXLIN_DATA (which is then cached), else synthetic data of the same
 shape, and says which. `parts` are what an experiment needs: train, validation and test.
 """
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ..errors import UserError
-from ..files.reading import check_readable
 from ..inners import SparseRows
 from . import cache
 from .libsvm import Table, read
@@ -24,12 +23,16 @@ from .origin import SYNTHETIC, Origin
 # entries
 SPARSE = 12
 DENSE_BYTES = 2**31  # a dense array above this is not made
+ROUNDING = 1e-4  # of the shares of labels, which have four digits below
 
 
 @dataclass(frozen=True)
 class Source:
     """A file: where it is below PROXLIN_DATA, its checksum, its shape, and the share of its larger
     label.
+
+    `sha256` is that of a copy whose content was looked at; `md5` is what public records say of the
+    file on the LIBSVM site. Either may be unknown, "".
     """
 
     file: str
@@ -37,6 +40,7 @@ class Source:
     rows: int
     columns: int
     positive: float
+    md5: str = ""
 
 
 SOURCES = {
@@ -46,6 +50,7 @@ SOURCES = {
         49_990,
         22,
         0.0971,
+        "c3e9162f8e38e0b6c0e02d313a59de2b",
     ),
     "ijcnn1.t": Source(
         "libsvm/ijcnn1.t.bz2",
@@ -53,6 +58,7 @@ SOURCES = {
         91_701,
         22,
         0.0950,
+        "66433ab8089acee9e56dc61ac89a2fe2",
     ),
     "covtype": Source(
         "libsvm/covtype.libsvm.binary.bz2",
@@ -60,6 +66,19 @@ SOURCES = {
         581_012,
         54,
         0.4876,
+        "0d3439b314ce13e2f8b903b12bb3ea20",
+    ),
+    "a9a": Source(
+        "libsvm/a9a", "", 32_561, 123, 0.2408, "fb3596510d780aaf76a06dc721d49662"
+    ),
+    "a9a.t": Source(
+        "libsvm/a9a.t", "", 16_281, 123, 0.2362, "f0bb16cf1ee3e80ff560e9d132ee647e"
+    ),
+    "w8a": Source(
+        "libsvm/w8a", "", 49_749, 300, 0.0297, "05cdbfad8de0af3887c0e6f42fddc32b"
+    ),
+    "w8a.t": Source(
+        "libsvm/w8a.t", "", 14_951, 300, 0.0304, "938543adbdc198246247d5d2015f01e8"
     ),
 }
 # The arrays of an entry in the cache: the kind of each and its number of axes.
@@ -70,8 +89,11 @@ FIELDS = {
     "values": ("f", 1),
     "width": ("i", 0),
     "sha256": ("U", 0),
+    "usual": ("b", 0),
+    "source": ("U", 0),
 }
-TESTS = {"ijcnn1": "ijcnn1.t"}  # data sets that come with a test set of their own
+# data sets that come with a test set of their own
+TESTS = {"ijcnn1": "ijcnn1.t", "a9a": "a9a.t", "w8a": "w8a.t"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +101,7 @@ class Labelled:
     """Rows x, an array or `SparseRows`, with labels y = -1 or +1; `source` says where they come
     from.
 
-    `content` is the checksum of their file, or "synthetic".
+    `content` is the checksum of their file, or "synthetic"; `usual` says whether it is a known one.
     """
 
     name: str
@@ -87,6 +109,7 @@ class Labelled:
     y: np.ndarray
     source: str
     content: str
+    usual: bool = False
 
     @property
     def synthetic(self) -> bool:
@@ -106,6 +129,17 @@ class Labelled:
         return replace(self, x=x, y=self.y[rows])
 
 
+class Kept(NamedTuple):
+    """What the cache has of a data set: its rows, the checksum of the file that it was, whether
+    that is a known one, and where the file was.
+    """
+
+    table: Table
+    sha256: str
+    usual: bool
+    source: str
+
+
 @dataclass(frozen=True)
 class Parts:
     """Tune on `validation`, which is a part of the training set; judge on `test`, once."""
@@ -122,19 +156,19 @@ def load(
     """Return a data set by its name, rows normalised; real where it can be had, and `say` is told
     where it is not.
     """
-    sha256 = known(name).sha256
-    found = cached(name)
+    known(name)
+    kept = cached(name)
     path = in_data_folder(name)
-    if found is not None:
-        table, sha256 = found
-    elif path is not None:
-        table = get(name, path, keep=False)
-    else:
+    if kept is None and path is not None:
+        kept = get(name, path, keep=False)
+    if kept is None:
         say(
             f"{name}: no file of it in PROXLIN_DATA or the cache, so synthetic data of its shape is used."
         )
         return synthetic(name, dtype)
-    return labelled(name, table, origin(name, sha256), dtype, sha256)
+    return labelled(
+        name, kept.table, origin(name, kept), dtype, kept.sha256, kept.usual
+    )
 
 
 def parts(
@@ -149,11 +183,11 @@ def parts(
     rows to train.
     """
     data = load(name, say, dtype)
-    contents = {name: data.content}
+    used = [data]
     order = np.random.default_rng(seed).permutation(len(data))
     if name in TESTS:
         held = load(TESTS[name], say, dtype)
-        contents[held.name] = held.content
+        used.append(held)
     else:
         count = round(test * len(data))
         held = data[np.sort(order[:count])]
@@ -161,7 +195,9 @@ def parts(
     count = round(validation * len(order))
     watched = data[np.sort(order[:count])]
     train = data[np.sort(order[count:])]
-    return Parts(train, watched, held, _origin(name, contents))
+    return Parts(
+        train, watched, held, _together(name, [_origin(each) for each in used])
+    )
 
 
 def origin_of(name: str) -> Origin:
@@ -169,38 +205,54 @@ def origin_of(name: str) -> Origin:
     names = [name]
     if name in TESTS:
         names.append(TESTS[name])
-    return _origin(name, {each: _content(each) for each in names})
+    return _together(name, [_found(each) for each in names])
 
 
-def _content(name: str) -> str:
-    """Return the checksum of the file that `load` would take, or "synthetic"."""
-    found = cached(name)
-    if found is not None:
-        _, sha256 = found
-        return sha256
-    if in_data_folder(name) is None:
-        return SYNTHETIC
-    return known(name).sha256
+def _origin(data: Labelled) -> Origin:
+    if data.synthetic:
+        return _stand_in(data.name)
+    kind = "file" if data.usual else "another file"
+    return Origin(data.name, kind, data.source, data.content)
 
 
-def _origin(name: str, contents: Mapping[str, str]) -> Origin:
-    """Return the origin of a data set from the contents of its files."""
-    missing = [each for each, content in contents.items() if content == SYNTHETIC]
-    if missing and len(missing) < len(contents):
+def _found(name: str) -> Origin:
+    """Return where the rows that `load` would take come from."""
+    kept = cached(name)
+    path = in_data_folder(name)
+    if kept is not None:
+        kind = "file" if kept.usual else "another file"
+        return Origin(name, kind, origin(name, kept), kept.sha256)
+    if path is None:
+        return _stand_in(name)
+    content = cache.sha256(path)
+    usual = is_usual(name, path, content)
+    kind = "file" if usual else "another file"
+    return Origin(name, kind, _file_in_words(name, content, usual), content)
+
+
+def _stand_in(name: str) -> Origin:
+    source = (
+        f"synthetic data of its shape, because neither PROXLIN_DATA nor the cache has a file of it "
+        f"(`proxlin data get {name}` downloads it)"
+    )
+    return Origin(name, "synthetic", source, SYNTHETIC)
+
+
+def _together(name: str, origins: list[Origin]) -> Origin:
+    """Return the origin of a data set from those of its files."""
+    missing = [each for each in origins if each.kind == "synthetic"]
+    if missing and len(missing) < len(origins):
+        first = missing[0].name
         raise UserError(
-            f"{missing[0]} is missing beside the other part of {name}; `proxlin data get {missing[0]}` reads its file "
-            f"into the cache."
+            f"{first} is missing beside the other part of {name}; `proxlin data get {first}` downloads it."
         )
     if missing:
-        source = (
-            f"synthetic data of its shape, because neither PROXLIN_DATA nor the cache has a file of it "
-            f"(`proxlin data get {name}` reads one into the cache)"
-        )
-        return Origin(name, "synthetic", source, SYNTHETIC)
-    usual = all(content == known(each).sha256 for each, content in contents.items())
-    kind = "file" if usual else "another file"
-    source = " and ".join(origin(each, content) for each, content in contents.items())
-    return Origin(name, kind, source, " ".join(contents.values()))
+        return _stand_in(name)
+    kind = "file"
+    if any(each.kind != "file" for each in origins):
+        kind = "another file"
+    source = " and ".join(each.source for each in origins)
+    return Origin(name, kind, source, " ".join(each.content for each in origins))
 
 
 def known(name: str) -> Source:
@@ -213,7 +265,12 @@ def known(name: str) -> Source:
 
 
 def labelled(
-    name: str, table: Table, source: str, dtype: Any = np.float64, content: str = ""
+    name: str,
+    table: Table,
+    source: str,
+    dtype: Any = np.float64,
+    content: str = "",
+    usual: bool = False,
 ) -> Labelled:
     """Return the rows dense or sparse, whichever is faster; what would be too large an array stays
     sparse.
@@ -224,7 +281,7 @@ def labelled(
         x = table.dense(dtype)
     else:
         x = table.sparse(dtype)
-    return Labelled(name, x, table.labels.astype(dtype), source, content)
+    return Labelled(name, x, table.labels.astype(dtype), source, content, usual)
 
 
 # --------------------------------------------------------------------------------------- real files
@@ -240,33 +297,66 @@ def in_data_folder(name: str) -> Path | None:
     return path if path.exists() else None
 
 
-def get(name: str, path: Path, sha256: str | None = None, keep: bool = True) -> Table:
+def get(
+    name: str,
+    path: Path,
+    sha256: str | None = None,
+    keep: bool = True,
+    source: str | None = None,
+) -> Kept:
     """Return the normalised rows of a file, checked and kept in the cache; keep=False: if that can
     be written.
+
+    With `sha256` the file must have this checksum. Without it, a file with an unknown checksum must have
+    the rows, columns and labels of the data set. `source` is where it was had, if not at its path.
     """
-    source = known(name)
-    wanted = (sha256 or source.sha256).lower()
-    check_readable(path)
-    found = cache.sha256(path)
-    if found != wanted:
-        raise UserError(
-            f"{path}: its SHA-256 is {found}, but that of {name} is {wanted}; if you trust the file, "
-            f"give its own as sha256."
-        )
-    table = read(path, source.columns).normalized()
+    expected = known(name)
+    found = cache.check_sha256(path, sha256)
+    usual = is_usual(name, path, found)
+    table = read(path, expected.columns)
+    if not usual and not sha256:
+        _check_counts(name, path, found, table)
+    kept = Kept(table.normalized(), found, usual, source or str(path))
     try:
-        cache.store(_entry(name), _arrays(table, found))
+        cache.store(_entry(name), _arrays(kept))
     except OSError:
         if keep:
             raise
-    return table
+    return kept
 
 
-def origin(name: str, sha256: str) -> str:
-    """Say which file data came from."""
+def is_usual(name: str, path: Path, sha256: str) -> bool:
+    """Return whether a checksum of a file, SHA-256 or else md5, is known for the data set."""
     source = known(name)
-    if sha256 == source.sha256:
-        return Path(source.file).name
+    if source.sha256 and sha256 == source.sha256:
+        return True
+    return bool(source.md5) and cache.md5(path) == source.md5
+
+
+def _check_counts(name: str, path: Path, sha256: str, table: Table) -> None:
+    """Refuse a file with another number of rows, or with other shares of the labels."""
+    source = known(name)
+    share = float(np.mean(table.labels > 0))
+    if len(table) != source.rows:
+        why = f"it has {len(table):,d} rows where {name} has {source.rows:,d}"
+    elif abs(share - source.positive) > ROUNDING:
+        why = f"a share {share:.4f} of its labels is the larger one, where {name} has {source.positive:.4f}"
+    else:
+        return
+    raise UserError(
+        f"{path}: its SHA-256 is {sha256}, which is not known for {name}, and {why}; if you trust the file, "
+        f"give its own as sha256."
+    )
+
+
+def origin(name: str, kept: Kept) -> str:
+    """Say which file data came from."""
+    return _file_in_words(name, kept.sha256, kept.usual)
+
+
+def _file_in_words(name: str, sha256: str, usual: bool) -> str:
+    if usual:
+        return Path(known(name).file).name
     return f"another file for {name}, SHA-256 {sha256}"
 
 
@@ -280,25 +370,25 @@ def _entry(name: str) -> str:
     return f"libsvm/{name}"
 
 
-def cached(name: str) -> tuple[Table, str] | None:
-    """Return what the cache has of a data set, if it is whole, and the checksum of the file that it
-    was.
-    """
+def cached(name: str) -> Kept | None:
+    """Return what the cache has of a data set, if it is whole."""
     arrays = cache.fetch(_entry(name))
     if arrays is None:
         return None
     return table_of(arrays)
 
 
-def table_of(arrays: dict[str, np.ndarray]) -> tuple[Table, str] | None:
-    """Return the table that `_arrays` took apart, and its checksum; None if the arrays are not
-    those of a table.
+def table_of(arrays: dict[str, np.ndarray]) -> Kept | None:
+    """Return the table that `_arrays` took apart, and what is known of its file; None if the arrays
+    are not those of a table.
     """
     if {
         name: (array.dtype.kind, array.ndim) for name, array in arrays.items()
     } != FIELDS:
         return None
-    labels, starts, columns, values, width, sha256 = (arrays[name] for name in FIELDS)
+    labels, starts, columns, values, width, sha256, usual, source = (
+        arrays[name] for name in FIELDS
+    )
     good = (
         len(starts) == len(labels) + 1
         and starts[0] == 0
@@ -310,17 +400,21 @@ def table_of(arrays: dict[str, np.ndarray]) -> tuple[Table, str] | None:
     )
     if not good:
         return None
-    return Table(labels, starts, columns, values, int(width)), str(sha256)
+    table = Table(labels, starts, columns, values, int(width))
+    return Kept(table, str(sha256), bool(usual), str(source))
 
 
-def _arrays(table: Table, sha256: str) -> dict[str, np.ndarray]:
+def _arrays(kept: Kept) -> dict[str, np.ndarray]:
+    table = kept.table
     return {
         "labels": table.labels,
         "starts": table.starts,
         "columns": table.columns,
         "values": table.values,
         "width": np.array(table.width),
-        "sha256": np.array(sha256),
+        "sha256": np.array(kept.sha256),
+        "usual": np.array(kept.usual),
+        "source": np.array(kept.source),
     }
 
 

@@ -2,10 +2,10 @@
 
     path = argmax_y sum_{r, c} rewards[r, c] y[r, c]        over right and down moves, by `MonotonePaths`
 
-`terrain_maps` makes them from a seed; `load_warcraft` reads the public Warcraft shortest-path files.
+`terrain_maps` makes them from a seed; `load_warcraft` reads the public Warcraft shortest-path files, which warcraft.py
+unpacks.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, Num, UInt8
 
 from ..errors import UserError
+from ..files.folders import cache_folder
 from ..files.npz import Damaged, mapped
 from ..files.reading import check_readable
 from ..networks import CNN, activation_named
 from ..oracles import MonotonePaths
 from ..types import Key, Params
 from . import terrain
+from .cache import md5
 from .metrics import OptimalPaths, argmax, hamming, outputs, together
 
 # integers: sums are exact, so ties are ties
@@ -30,6 +32,7 @@ REWARDS = {"grass": 3.0, "desert": 2.0, "water": 1.0, "rock": 0.0}
 REGION = 1.0  # the default correlation length of the terrain, in cells
 METRICS = ("hamming", "nearest", "regret")
 
+WARCRAFT_PARTS = ("maps", "vertex_weights", "shortest_paths")
 # md5 of the public files of 12x12 cells (Vlastelica et al., Differentiation of Blackbox
 # Combinatorial Solvers).
 CHECKSUMS = {
@@ -236,7 +239,7 @@ def terrain_maps(
 
 
 def load_warcraft(
-    folder: str | Path,
+    folder: str | Path | None = None,
     split: str = "train",
     count: int | None = None,
     check: bool = True,
@@ -244,15 +247,23 @@ def load_warcraft(
     """Read the public Warcraft shortest-path files
     {split}_{maps,vertex_weights,shortest_paths}.npy, never unpickled.
 
-    Rewards are minus the vertex weights. The files' own labels are 8-neighbour shortest paths, which need not be
-    monotone: they are checked for shape, but the labels here are monotone optima computed from the vertex weights.
-    `count` takes the first maps only; `check=False` takes files that are not the public ones of 12x12 cells.
+    Without a folder they are those that `proxlin data get warcraft` has put into the cache. Rewards are minus the
+    vertex weights. The files' own labels are 8-neighbour shortest paths, which need not be monotone: they are checked
+    for shape, but the labels here are monotone optima computed from the vertex weights. `count` takes the first maps
+    only; `check=False` takes files that are not the public ones of 12x12 cells.
     """
     if split not in ("train", "val", "test"):
         raise UserError(f'the split must be "train", "val" or "test"; it is {split!r}.')
-    parts = ("maps", "vertex_weights", "shortest_paths")
+    if folder is None:
+        folder = warcraft_folder()
+        if not folder.is_dir():
+            raise UserError(
+                "the Warcraft maps are not in the cache: `proxlin data get warcraft` downloads them, "
+                "or name the folder of their .npy files."
+            )
     maps, weights, paths = (
-        read_array(Path(folder) / f"{split}_{part}.npy", check) for part in parts
+        read_array(Path(folder) / f"{split}_{part}.npy", check)
+        for part in WARCRAFT_PARTS
     )
     where = f"{folder}: {split}"
     if maps.dtype != np.uint8 or maps.ndim != 4 or maps.shape[3] != 3:
@@ -272,6 +283,11 @@ def load_warcraft(
         raise UserError(f"{where}_vertex_weights.npy has a value that is not finite.")
     note = f"Warcraft {split} files; labels are monotone optima from the vertex weights, not the files' own paths."
     return Maps(np.array(maps[:count]), hidden, best_paths(hidden), note)
+
+
+def warcraft_folder() -> Path:
+    """Return where the cache has the Warcraft files; it need not exist yet."""
+    return cache_folder() / "warcraft" / "12x12"
 
 
 def best_paths(rewards: Float[np.ndarray, "n rows cols"]) -> Num[np.ndarray, "n m"]:
@@ -311,10 +327,7 @@ def read_array(path: Path, check: bool) -> np.ndarray:
     check_readable(path)
     wanted = CHECKSUMS.get(path.name)
     if check and wanted:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(
-                file, lambda: hashlib.md5(usedforsecurity=False)
-            ).hexdigest()
+        found = md5(path)
         if found != wanted:
             raise UserError(
                 f"{path}: its md5 is {found}, but that of the public file is {wanted}; get it again, or "

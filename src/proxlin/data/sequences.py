@@ -4,7 +4,8 @@
 
 The file is an .npz with, for all letters of all words one after the other, `pixels` (letters, 16), the packed bits of
 16 x 8 binary images, and `labels` (letters,), 0 to 25 for a to z; for each word `word_lengths` and `folds`.
-`words_origin` finds it in PROXLIN_DATA; `synthetic_words` are what stands in for it.
+`words_origin` finds it in the cache or in PROXLIN_DATA; `synthetic_words` are what stands in for it. letters.py makes
+it of the public file.
 """
 
 import string
@@ -25,7 +26,7 @@ from ..files.reading import check_readable
 from ..networks import MLP
 from ..oracles import Chains
 from ..types import Key, Params
-from .cache import data_folder, sha256
+from .cache import data_folder, entry, sha256
 from .metrics import label_error, outputs, together
 from .origin import SYNTHETIC, Origin
 
@@ -35,6 +36,7 @@ SHAPE = (16, 8)  # of an image
 PARTS = ("pixels", "labels", "word_lengths", "folds")
 FILE = "sequences/ocr_letters.npz"  # below PROXLIN_DATA
 NAME = "ocr_letters"
+ENTRY = "sequences/ocr_letters"  # in the cache
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def encoded(oracle: Chains, labels: Int[np.ndarray, "n t"]) -> UInt8[np.ndarray,
 def load_words(path: str | Path) -> Words:
     """Read the words of an .npz file (see the head of this module), never unpickling."""
     path = Path(path)
-    parts = _read(path)
+    parts = read_parts(path)
     pixels, labels, lengths, folds = (parts[name] for name in PARTS)
     for name, array in parts.items():
         if array.dtype.kind not in "iub":
@@ -201,12 +203,25 @@ def load_words(path: str | Path) -> Words:
     return Words(images, padded, lengths.astype(int), folds.astype(int))
 
 
-def words_origin() -> Origin:
-    """Return where the words to use come from: the file in PROXLIN_DATA, else they are made up."""
+def words_file() -> Path | None:
+    """Return the file of the words: that in the cache, else that in PROXLIN_DATA."""
     folder = data_folder()
+    if entry(ENTRY).is_file():
+        return entry(ENTRY)
     if folder is not None and (folder / FILE).is_file():
-        return Origin(NAME, "file", Path(FILE).name, sha256(folder / FILE))
-    source = f"synthetic words, which say little about real ones, because PROXLIN_DATA has no {FILE}"
+        return folder / FILE
+    return None
+
+
+def words_origin() -> Origin:
+    """Return where the words to use come from: a file, else they are made up."""
+    path = words_file()
+    if path is not None:
+        return Origin(NAME, "file", Path(FILE).name, sha256(path))
+    source = (
+        f"synthetic words, which say little about real ones, because neither PROXLIN_DATA has {FILE} nor the cache "
+        f"(`proxlin data get {NAME}` downloads it)"
+    )
     return Origin(NAME, "synthetic", source, SYNTHETIC)
 
 
@@ -214,16 +229,15 @@ def words_of(content: str) -> Words:
     """Return the words of the content that `words_origin` named; those of another file are refused."""
     if content == SYNTHETIC:
         return synthetic_words()
-    found = words_origin()
-    if found.content != content:
-        here = f"no {FILE}" if found.stands_in else f"a file with {found.content}"
+    path = words_file()
+    found = sha256(path) if path is not None else None
+    if path is None or found != content:
+        here = f"{path} with {found}" if found else "no file of them"
         raise UserError(
-            f"the words asked for have the SHA-256 {content}, but here PROXLIN_DATA has {here}; "
+            f"the words asked for have the SHA-256 {content}, but here is {here}; "
             f"give every worker the same files."
         )
-    folder = data_folder()
-    assert folder is not None
-    return load_words(folder / FILE)
+    return load_words(path)
 
 
 def synthetic_words(count: int = 4000, seed: int = 0, flips: float = 0.2) -> Words:
@@ -284,7 +298,8 @@ def word_metrics(predict: ChainScores, words: Words) -> dict[str, Callable]:
     return together(evaluate, ("letters", "words"))
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_parts(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays PARTS of an .npz file."""
     check_readable(path)
     try:
         arrays = read_arrays(path, compressed=True)

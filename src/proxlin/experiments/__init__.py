@@ -8,7 +8,7 @@ importable (several are separated by commas) and calls `proxlin.experiments.engi
 from collections.abc import Iterable
 from importlib import import_module
 
-from ..errors import UserError
+from ..errors import UserError, missing_extra
 from .engine.base import Experiment, registered
 
 # The experiments by the module that registers them, imported on demand. A new one is a module and a
@@ -44,9 +44,7 @@ def experiments(
         try:
             import_module(f"{__name__}.{module}")
         except ModuleNotFoundError as error:
-            raise UserError(
-                f"{error.name} is not installed: pip install 'proxlin[experiments]'."
-            ) from error
+            raise missing_extra(str(error.name), "experiments") from error
     return registered()
 
 
