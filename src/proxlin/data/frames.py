@@ -7,8 +7,8 @@ error; else it is text. `formats` has a file for each kind.
 
 import io
 from collections.abc import Callable, Collection
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .formats.texts import MEMORY, read_arff, read_text, unpacked
 
 __all__ = ["Column", "Frame", "NeedsArgument", "read_frame"]
 
-Reader = Callable[[Path, BinaryIO, Reading], Frame]
+Reader = Callable[[Path, BufferedIOBase, Reading], Frame]
 LARGEST = 1e150  # absolute value of a number: squares of larger ones overflow
 # by the suffix; all else is text
 READERS: dict[str, Reader] = {
@@ -95,7 +95,7 @@ def _read(path: Path, reading: Reading) -> Frame:
     """Read a file by its suffix, and a pipe by its first bytes."""
     if is_open_pipe(path):
         content = read_pipe(path, MEMORY)
-        file: BinaryIO = io.BytesIO(content)
+        file: BufferedIOBase = io.BytesIO(content)
         if content.startswith(PACKED):
             file = unpacked(path, file)
             content = file.read()
@@ -118,7 +118,7 @@ def _read(path: Path, reading: Reading) -> Frame:
         return _checked(READERS.get(suffix, read_text), path, file, reading)
 
 
-def _checked(read: Reader, path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def _checked(read: Reader, path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     if reading.sheet is not None and read is not read_excel:
         raise UserError(
             f"{path} is no workbook, so it has no sheet {str(reading.sheet)!r}."

@@ -5,8 +5,9 @@ stay texts.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ ROW = 8  # bytes that a cell takes as a number
 UNREAD = (OSError, UnicodeDecodeError, OverflowError, struct.error, MemoryError)
 
 
-def read_parquet(path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def read_parquet(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     """Read a Parquet file."""
     arrow = pyarrow()
     parquet = pyarrow("pyarrow.parquet")
@@ -57,7 +58,7 @@ def read_parquet(path: Path, file: BinaryIO, reading: Reading) -> Frame:
     return _frame(path, names, table.columns)
 
 
-def read_arrow(path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def read_arrow(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     """Read an Arrow file or stream, or a Feather file, which is an Arrow file.
 
     A file is a stream between two marks. It is read as a stream, so that its footer, which may point
@@ -127,7 +128,7 @@ def _parquet_bytes(about: Any) -> int:
     return unpacked
 
 
-def _messages(ipc: Any, file: BinaryIO) -> Iterator[Any]:
+def _messages(ipc: Any, file: BufferedIOBase) -> Iterator[Any]:
     """Yield the messages of a stream, as they are packed."""
     reader = ipc.MessageReader.open_stream(file)
     while True:

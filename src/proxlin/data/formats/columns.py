@@ -4,8 +4,9 @@ import difflib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def pyarrow(module: str = "pyarrow") -> Any:
     return require(module, "experiments")
 
 
-def size_of(file: BinaryIO) -> int:
+def size_of(file: BufferedIOBase) -> int:
     """Return the number of bytes of a file, from its start."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)

@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 from xml.etree.ElementTree import ParseError
 from xml.parsers import expat
 
@@ -49,7 +50,7 @@ BROKEN = (
 )
 
 
-def read_excel(path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def read_excel(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     """Read a sheet of a workbook, every part of which is looked at before it is parsed."""
     if file.read(len(OLD_OR_LOCKED)) == OLD_OR_LOCKED:
         raise UserError(
@@ -87,7 +88,7 @@ def _sentences(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_parts(path: Path, file: BinaryIO) -> None:
+def _check_parts(path: Path, file: BufferedIOBase) -> None:
     """Refuse an archive that is huge when unpacked, and XML that defines entities, which can grow
     without bound; Excel writes none.
     """
@@ -119,7 +120,7 @@ def _check_prolog(path: Path, content: Any) -> None:
         parser.Parse(chunk)
 
 
-def _opened(file: BinaryIO, values: bool) -> Any:
+def _opened(file: BufferedIOBase, values: bool) -> Any:
     """Open the workbook, with the values of formulas or with the formulas."""
     file.seek(0)
     return require("openpyxl", "cli").load_workbook(
@@ -243,7 +244,7 @@ def _text(source: str, cell: Any, reading: Reading) -> str | None:
     return None if text in MISSING else text
 
 
-def _check_merged(source: str, file: BinaryIO, sheet: Any) -> None:
+def _check_merged(source: str, file: BufferedIOBase, sheet: Any) -> None:
     """Refuse merged cells: but for the first of them, they would be missing."""
     part = getattr(sheet, "_worksheet_path", None)
     if part is None:
@@ -266,7 +267,7 @@ def _check_merged(source: str, file: BinaryIO, sheet: Any) -> None:
         )
 
 
-def _check_formulas(source: str, file: BinaryIO, title: str, grid: _Grid) -> None:
+def _check_formulas(source: str, file: BufferedIOBase, title: str, grid: _Grid) -> None:
     """Refuse a formula without a value: programs that write workbooks leave it to Excel to compute
     it, and it is no missing cell.
     """

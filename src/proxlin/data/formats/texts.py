@@ -6,8 +6,9 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _ATTRIBUTE = re.compile(
 )
 
 
-def read_text(path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def read_text(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     """Read a CSV or TSV file, the separator being that which the header has most of."""
     check_fits(path, MEMORY * size_of(file))
     header = _header(path, file)
@@ -67,7 +68,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _header(path: Path, file: BinaryIO) -> str:
+def _header(path: Path, file: BufferedIOBase) -> str:
     """Read the first line of a text, and go back to its start."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
     try:
@@ -108,7 +109,7 @@ def _csv(
     ]
 
 
-def read_arff(path: Path, file: BinaryIO, reading: Reading) -> Frame:
+def read_arff(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     """Read @attribute lines, then @data; nominal and string attributes are texts, the others
     numbers.
     """
@@ -160,7 +161,7 @@ def _declared(path: Path, name: str, kind: str, texts: Any, reading: Reading) ->
     return column_of(str(path), name, texts, reading)
 
 
-def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
+def unpacked(path: Path, file: BufferedIOBase) -> BufferedIOBase:
     """Return what gzip packed; a UserError where it would not fit into memory, or is damaged."""
     free = free_memory()
     content = bytearray()
