@@ -196,6 +196,7 @@ def test_a_number_written_by_numerals_is_read_by_them(tmp_path, numerals):
         (["$12", "$13"], "'$12' is no number; remove the '$' from the column, or"),
         (["12,5 \u20ac"], "remove the '\u20ac' from the column, or"),
         (["1", "2", "3%"], "row 3, column 'x': '3%' is no number; remove the '%'"),
+        (["1", "2" * 200_000 + "x", "3"], f"'{'2' * 40}...' is no number; most"),
         (["1", "x" * 99, "3"], f"'{'x' * 40}...' is no number; most of the column"),
         (["1e999", "1", "2"], "'1e999' is no finite number"),
     ],

@@ -59,7 +59,8 @@ class Numerals:
         if self.thousands is not None:
             whole = rf"(?:\d{{1,3}}(?:{THOUSANDS[self.thousands]}\d{{3}})+|\d+)"
         point = re.escape(self.decimal)
-        return rf"[+-]?(?:{whole}{point}?\d*|{point}\d+){EXPONENT}"
+        # No two repetitions meet: a run of digits that ends in rubbish takes time in its length.
+        return rf"[+-]?(?:{whole}(?:{point}\d*)?|{point}\d+){EXPONENT}"
 
     def matches(self, text: str) -> bool:
         """Return whether a text is a number."""
