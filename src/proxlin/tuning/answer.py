@@ -94,12 +94,12 @@ def answer(lead: Lead, take: Side, code: str, plan: Plan, asked: float) -> str:
     risk = _percent(-gain.low)
     if take == "sgd":
         why = (
-            f"nothing here shows that Gauss-Newton pays. It may save {risk} of the held-out loss of SGD at most, "
-            f"and SGD {_percent(gain.high)} of its ({interval})"
+            f"nothing here shows that Gauss-Newton pays. It may save at most {risk} of the held-out loss of SGD, and "
+            f"SGD at most {_percent(gain.high)} of that of Gauss-Newton ({interval})"
         )
     else:
         why = (
-            f"it may save {_percent(gain.high)} of the held-out loss of SGD and lose {risk} at most ({interval}). "
+            f"it may save at most {_percent(gain.high)} of the held-out loss of SGD and add at most {risk} ({interval}). "
             "Which of the two is better is not shown"
         )
     if plan.passes < asked:

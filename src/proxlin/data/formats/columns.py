@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UserError, require
+from ...errors import UserError, printable, require
 from ...files.reading import free_memory
 
 UNPACKED = 2**28  # bytes that what is in a packed file may take, or
@@ -91,7 +91,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, 1, 0.5)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; it has {', '.join(names[:20])}."
+    return f"; it has {printable(', '.join(names[:20]))}."
 
 
 def objects(texts: Any) -> np.ndarray:
