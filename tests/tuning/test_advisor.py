@@ -75,16 +75,16 @@ def test_what_more_time_would_buy():
     """A longer race for fewer passes; more settings for few; more rows where folds do not decide."""
     decided = words.Lead(0.3, 0.2, 0.4)
     open_ = words.Lead(0.01, -0.04, 0.06)
-    needed = words.Needed(200.0, 500.0)
+    needed = words.Needed(50.0, 200.0, 500.0)
     text = words.more_time(open_, SHORT, 100.0, needed)
     assert "About 4 minutes of budget would race all 100 passes" in text
     assert "and about 9 minutes with three times as many settings." in text
     assert "tell differences of about 5.1%; four times as many rows" in text
-    text = words.more_time(decided, PLAN, 100.0, words.Needed(30.0, 70.0))
+    text = words.more_time(decided, PLAN, 100.0, words.Needed(30.0, 30.0, 70.0))
     assert text == (
         "About 70 seconds of budget would try more settings of each method than 8."
     )
-    full = words.Needed(0.0, 0.0)
+    full = words.Needed(70.0, 30.0, 70.0)
     assert "it decided" in words.more_time(decided, PLAN, 100.0, full)
     assert "four times as many rows" in words.more_time(open_, PLAN, 100.0, None)
 
@@ -155,10 +155,23 @@ def test_the_plan_that_fits(monkeypatch):
     needed = both(1.0)[1]
     assert plan(needed.fewest).passes == 100.0 > plan(0.99 * needed.fewest).passes
     assert plan(needed.most).settings == 24 > plan(0.99 * needed.most).settings
-    assert both(needed.most)[1] == (0.0, 0.0)
+    assert both(needed.most)[1].planned == needed.most > needed.planned
     # an exact method has one setting, which runs once on each fold
     assert race.runs_of(race.EXACT, most) == 5
     assert race.runs_of(methods[0], most) == 24 + 2 * 4
+
+
+def test_timing_leaves_time_for_the_race(monkeypatch):
+    """A second, longer run is timed only where it fits into the share of its method."""
+    asked = []
+    clock = iter(range(100))
+    monkeypatch.setattr(advisor, "run", lambda *given: asked.append(given[4]))
+    monkeypatch.setattr(advisor.time, "monotonic", lambda: float(next(clock)))
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
+    assert asked == [5.0, 5.0, 20.0] and timed == (1.0, 0.0, 2.0)
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 3.0)
+    assert asked[3:] == [5.0, 5.0] and timed == (0.0, 0.2, 1.0)
 
 
 def test_one_answer_with_a_snippet_that_runs(monkeypatch):

@@ -40,6 +40,7 @@ from .answer import (
     about_seconds,
     answer,
     decide,
+    duration,
     equal_seconds,
     more_time,
     reason,
@@ -66,6 +67,7 @@ LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has t
 SHORTER = 0.05  # of the passes: a run that is timed
 # of the passes: another one, so that the price of a pass and that of a run can be told apart
 SHORT = 0.2
+TIMING = 0.2  # of the budget: what timing may take
 DELTA = 0.05  # of the window of Proposition 2
 # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's
 # check
@@ -178,6 +180,7 @@ def advise(
         names = ", ".join(method.name for method in methods)
         tell(f"compiling, and timing short runs of {names}")
         plan, needed = _affordable(methods, parts[0], w, plan, float(budget))
+        tell(f"the race: {duration(needed.planned).lower()}")
         methods = methods_of(parts[0].train, w, plan.passes)
     tuned = race(methods, parts, w, plan, tell)
     return _advice(tuned, parts, plan, validation is not None, float(passes), needed)
@@ -221,7 +224,8 @@ def _affordable(
     """Return the plan of the most settings, and then of the most passes, whose runs fit into the
     budget; and what budget a race of all passes needs.
     """
-    timed = [_seconds(method, fold, w, most) for method in methods]
+    share = TIMING * budget / len(methods)
+    timed = [_seconds(method, fold, w, most, share) for method in methods]
     spent = sum(each.spent for each in timed)
 
     def seconds(plan: Plan) -> float:
@@ -231,14 +235,13 @@ def _affordable(
         return total
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
-    needed = Needed(seconds(plans[-1]), seconds(plans[0]))
+    fewest = seconds(plans[-1])
+    most_settings = seconds(plans[0])
     plans += [
         dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)
     ]
     plan = next((plan for plan in plans if seconds(plan) <= budget), plans[-1])
-    if plan == plans[0]:
-        needed = Needed(0.0, 0.0)
-    return plan, needed
+    return plan, Needed(seconds(plan), fewest, most_settings)
 
 
 class _Timed(NamedTuple):
@@ -249,8 +252,10 @@ class _Timed(NamedTuple):
     spent: float
 
 
-def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> _Timed:
-    """Time two short runs, once their programs are compiled."""
+def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) -> _Timed:
+    """Time two short runs, once their programs are compiled; one, if two would take more seconds than
+    the share of this method.
+    """
     grid = Grid(method.axes, len(LADDER) * LADDER[0])
     setting = grid.setting(grid.bracket()[-1])
 
@@ -263,6 +268,8 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> _Timed:
     more = SHORT * most.passes
     timed(few)  # compiles
     after_few = timed(few)
+    if after_few * more / few > share:
+        return _Timed(0.0, after_few / few, after_few)
     after_more = timed(more)
     one = max(after_more - after_few, 0.0) / (more - few)
     return _Timed(max(after_few - one * few, 0.0), one, after_few + after_more)

@@ -44,8 +44,11 @@ class Lead(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """Seconds of budget that a race of all passes takes, with the fewest settings and with the most."""
+    """Seconds of budget that the race takes as planned, and that one of all passes would take with the
+    fewest settings and with the most.
+    """
 
+    planned: float
     fewest: float
     most: float
 
@@ -99,8 +102,8 @@ def answer(lead: Lead, take: Side, code: str, plan: Plan, asked: float) -> str:
         )
     else:
         why = (
-            f"it may save at most {_percent(gain.high)} of the held-out loss of SGD and add at most {risk} ({interval}). "
-            "Which of the two is better is not shown"
+            f"it may save at most {_percent(gain.high)} of the held-out loss of SGD, and add at most {risk} "
+            f"({interval}). Which of the two is better is not shown"
         )
     if plan.passes < asked:
         why += f", in {plan.passes:g} of the {asked:g} passes asked for"
@@ -121,8 +124,8 @@ def more_time(lead: Lead, plan: Plan, asked: float, needed: Needed | None) -> st
     """Return what a larger budget would buy; `needed` is None where no clock was read."""
     parts = []
     if needed is not None and plan.passes < asked:
-        fewest = _duration(needed.fewest)
-        most = _duration(needed.most)
+        fewest = duration(needed.fewest)
+        most = duration(needed.most)
         settings = "three times as many settings"
         sentence = f"{fewest} of budget would race all {asked:g} passes"
         if most == fewest:
@@ -130,9 +133,9 @@ def more_time(lead: Lead, plan: Plan, asked: float, needed: Needed | None) -> st
         else:
             sentence += f", and {most.lower()} with {settings}"
         parts.append(f"{sentence}.")
-    elif needed is not None and needed.most > 0:
+    elif needed is not None and needed.most > needed.planned:
         parts.append(
-            f"{_duration(needed.most)} of budget would try more settings of each method than {plan.settings}."
+            f"{duration(needed.most)} of budget would try more settings of each method than {plan.settings}."
         )
     if decide(*lead) == "cannot tell":
         told = math.expm1((lead.high - lead.low) / 2)
@@ -214,10 +217,10 @@ def _percent(share: float) -> str:
     return f"{max(0.0, share):.1%}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return a time that a person would say.
 
-    >>> _duration(42.0), _duration(200.0), _duration(9000.0)
+    >>> duration(42.0), duration(200.0), duration(9000.0)
     ('About 50 seconds', 'About 4 minutes', 'About 3 hours')
     """
     if seconds <= 90:
