@@ -140,7 +140,7 @@ def test_the_plan_that_fits(monkeypatch):
     methods = [m for m in race.methods_of(problem(), start(), 100.0) if m.axes]
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     both = lambda budget: advisor._affordable(methods, fold, start(), most, budget)
-    plan = lambda budget: both(budget)[0]
+    plan = lambda budget: both(budget)[1]
     assert (plan(71.0).settings, plan(53.0).settings, plan(36.0).settings) == (
         24,
         16,
@@ -152,26 +152,47 @@ def test_the_plan_that_fits(monkeypatch):
         6.25,
     )
     # what is needed is enough, and hardly more than that
-    needed = both(1.0)[1]
+    needed = both(1.0)[2]
     assert plan(needed.fewest).passes == 100.0 > plan(0.99 * needed.fewest).passes
     assert plan(needed.most).settings == 24 > plan(0.99 * needed.most).settings
-    assert both(needed.most)[1].planned == needed.most > needed.planned
+    assert both(needed.most)[2].planned == needed.most > needed.planned
     # an exact method has one setting, which runs once on each fold
     assert race.runs_of(race.EXACT, most) == 5
     assert race.runs_of(methods[0], most) == 24 + 2 * 4
 
 
 def test_timing_leaves_time_for_the_race(monkeypatch):
-    """A second, longer run is timed only where it fits into the share of its method."""
+    """Two runs are timed where they fit into the share of their method; else the run that compiles
+    tells by its own clock.
+    """
     asked = []
     clock = iter(range(100))
-    monkeypatch.setattr(advisor, "run", lambda *given: asked.append(given[4]))
+
+    def short(method, setting, fold, w, passes, seed):
+        asked.append(passes)
+        return timed_run([0.0, 0.5], [2.0, 1.0])
+
+    monkeypatch.setattr(advisor, "run", short)
     monkeypatch.setattr(advisor.time, "monotonic", lambda: float(next(clock)))
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
     assert asked == [5.0, 5.0, 20.0] and timed == (1.0, 0.0, 2.0)
-    timed = advisor._seconds(race.EXACT, fold, start(), most, 3.0)
-    assert asked[3:] == [5.0, 5.0] and timed == (0.0, 0.2, 1.0)
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 1.0)
+    assert asked[3:] == [5.0] and timed == (0.0, 0.1, 0.5)
+
+
+def test_exact_steps_that_have_no_time_are_left_out(monkeypatch):
+    def seconds(method, *_):
+        return advisor._Timed(0.0, 5.0 if method is race.EXACT else 0.01, 0.0)
+
+    monkeypatch.setattr(advisor, "_seconds", seconds)
+    methods = race.methods_of(problem(), start(), 100.0)
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    both = lambda budget: advisor._affordable(methods, fold, start(), most, budget)
+    names, plan, needed = both(60.0)
+    assert names == {"sgd", "pli"} and plan.passes == 100.0 and needed.planned <= 60.0
+    names, plan, _ = both(200.0)
+    assert "prox_linear" in names and plan.passes == 6.25
 
 
 def test_one_answer_with_a_snippet_that_runs(monkeypatch):

@@ -48,6 +48,7 @@ from .answer import (
     snippet,
 )
 from .race import (
+    EXACT,
     SIDES,
     Fold,
     Method,
@@ -179,9 +180,10 @@ def advise(
     if settings is None:
         names = ", ".join(method.name for method in methods)
         tell(f"compiling, and timing short runs of {names}")
-        plan, needed = _affordable(methods, parts[0], w, plan, float(budget))
+        names, plan, needed = _affordable(methods, parts[0], w, plan, float(budget))
         tell(f"the race: {duration(needed.planned).lower()}")
         methods = methods_of(parts[0].train, w, plan.passes)
+        methods = [method for method in methods if method.name in names]
     tuned = race(methods, parts, w, plan, tell)
     return _advice(tuned, parts, plan, validation is not None, float(passes), needed)
 
@@ -220,28 +222,36 @@ def _check(
 
 def _affordable(
     methods: Sequence[Method], fold: Fold, w: Params, most: Plan, budget: float
-) -> tuple[Plan, Needed]:
+) -> tuple[set[str], Plan, Needed]:
     """Return the plan of the most settings, and then of the most passes, whose runs fit into the
-    budget; and what budget a race of all passes needs.
+    budget; what budget a race of all passes needs; and the methods of the race.
+
+    Exact prox-linear is left out where not even the least plan has time for it: PLI stands for its
+    side.
     """
     share = TIMING * budget / len(methods)
     timed = [_seconds(method, fold, w, most, share) for method in methods]
     spent = sum(each.spent for each in timed)
+    known = list(zip(methods, timed, strict=True))
 
     def seconds(plan: Plan) -> float:
         total = spent
-        for method, each in zip(methods, timed, strict=True):
+        for method, each in known:
             total += (each.fixed + each.one * plan.passes) * runs_of(method, plan)
         return total
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
-    fewest = seconds(plans[-1])
-    most_settings = seconds(plans[0])
-    plans += [
+    shorter = [
         dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)
     ]
+    if seconds(shorter[-1]) > budget:
+        known = [pair for pair in known if pair[0] is not EXACT]
+    fewest = seconds(plans[-1])
+    most_settings = seconds(plans[0])
+    plans += shorter
     plan = next((plan for plan in plans if seconds(plan) <= budget), plans[-1])
-    return plan, Needed(seconds(plan), fewest, most_settings)
+    names = {method.name for method, _ in known}
+    return names, plan, Needed(seconds(plan), fewest, most_settings)
 
 
 class _Timed(NamedTuple):
@@ -253,8 +263,8 @@ class _Timed(NamedTuple):
 
 
 def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) -> _Timed:
-    """Time two short runs, once their programs are compiled; one, if two would take more seconds than
-    the share of this method.
+    """Time two short runs, once their programs are compiled; or take the seconds of the run that
+    compiled, if two would take more than the share of this method.
     """
     grid = Grid(method.axes, len(LADDER) * LADDER[0])
     setting = grid.setting(grid.bracket()[-1])
@@ -266,10 +276,11 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) ->
 
     few = SHORTER * most.passes
     more = SHORT * most.passes
-    timed(few)  # compiles
+    # It compiles; its steps have a clock of their own.
+    first = run(method, setting, fold, w, few, most.seed).seconds
+    if first * more / few > share:
+        return _Timed(0.0, first / few, first)
     after_few = timed(few)
-    if after_few * more / few > share:
-        return _Timed(0.0, after_few / few, after_few)
     after_more = timed(more)
     one = max(after_more - after_few, 0.0) / (more - few)
     return _Timed(max(after_few - one * few, 0.0), one, after_few + after_more)
