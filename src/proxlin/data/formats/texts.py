@@ -17,7 +17,20 @@ from ...files.reading import free_memory, reason
 from .columns import Column, Frame, check_fits, objects, pyarrow, size_of
 from .numerals import Reading, column_of
 
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+MISSING = (
+    "",
+    "?",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "NaN",
+    "nan",
+    "null",
+    "NULL",
+    "None",
+)
 SEPARATORS = ",;\t|"
 # bytes that a byte of a text file takes while it is read (4.1 measured on ten million short rows)
 MEMORY = 5
