@@ -343,7 +343,7 @@ def judge(rows: Sequence[dict[str, Any]], level: float, tie: float) -> dict[str,
     loses.
     """
     from proxlin.theory.statistics import log_ratio_interval
-    from proxlin.tuning.advisor import decide
+    from proxlin.tuning.answer import decide
 
     table = {
         better: dict.fromkeys(ANSWERS, 0) for better in ("sgd", "gauss-newton", "tie")
@@ -469,7 +469,8 @@ def main(argv: list[str] | None = None) -> int:
     prepare()
     from proxlin.experiments.engine.store import open_store
     from proxlin.experiments.engine.sweep import Bar, Sweep
-    from proxlin.tuning import advisor
+    from proxlin.tuning.answer import LEVEL
+    from proxlin.tuning.answer import TIE as BAND
 
     say = partial(print, flush=True)
     with (
@@ -491,7 +492,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.choose:
         choose(rows)
     else:
-        show(rows, advisor.LEVEL, advisor.TIE)
+        show(rows, LEVEL, BAND)
     return 0
 
 

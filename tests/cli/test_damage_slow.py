@@ -42,34 +42,23 @@ def predict_table(path: Path) -> list[str]:
     return ["predict", str(model), str(path)]
 
 
+def fit_table(path: Path) -> list[str]:
+    return ["fit", str(path), "--target", "y", "--out", str(path.parent / "out")]
+
+
 # The command, and the files that it is given damaged.
 COMMANDS = {
     "predict, model": (predict_model, "model"),
     "predict, table": (predict_table, "table, CSV"),
     "predict, Parquet": (predict_table, "table, Parquet"),
-    "fit, CSV": (
-        lambda path: [
-            "fit",
-            str(path),
-            "--target",
-            "y",
-            "--out",
-            str(path.parent / "out"),
-        ],
-        "table, CSV",
+    "fit, CSV": (fit_table, "table, CSV"),
+    "fit, ARFF": (fit_table, "table, ARFF"),
+    "advise": (lambda path: ["advise", str(path), "--target", "y"], "table, TSV"),
+    "fit, Excel": (fit_table, "table, Excel"),
+    "advise, Arrow": (
+        lambda path: ["advise", str(path), "--target", "y"],
+        "table, Arrow",
     ),
-    "fit, ARFF": (
-        lambda path: [
-            "fit",
-            str(path),
-            "--target",
-            "y",
-            "--out",
-            str(path.parent / "out"),
-        ],
-        "table, ARFF",
-    ),
-    "advise": (lambda path: ["advise", str(path), "--target", "y"], "table of numbers"),
     "report": (lambda path: ["report", str(path.parent), "--json"], "store"),
     "data get": (
         lambda path: [
@@ -142,8 +131,8 @@ def test_damaged_files(name, tmp_path, capsys, figures):
 
 
 OPTIONS = {
-    "fit": ("--seed", "--hidden", "--loss", "--solver", "--target"),
-    "advise": ("--seed", "--hidden", "--budget", "--passes", "--target"),
+    "fit": ("--seed", "--hidden", "--loss", "--solver", "--target", "--decimal"),
+    "advise": ("--seed", "--hidden", "--budget", "--passes", "--thousands", "--sheet"),
     "reproduce": (
         "--seed",
         "--workers",

@@ -11,14 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
 import pytest
 
+from good_files import workbook
 from proxlin.cli import fit as commands_fit
 from proxlin.cli.main import main
 from proxlin.cost import Status
 from proxlin.data import frames
+from proxlin.data.formats import texts
+from proxlin.tables import columns, page, training
 from proxlin.tables import fit as fitting
-from proxlin.tables import page, training
 from proxlin.tables import search as searching
 from proxlin.tables.columns import encoder_of
 from proxlin.tables.fit import compare
@@ -174,11 +178,20 @@ def test_predictions(fitted, tmp_path, capsys):
         ("x,c\n" + "1,2\n" * 20, "column 'c' is 2 in every row"),
         (
             "x,c\n" + "1,red\n2,green\n" * 10,
-            "column 'c' holds texts; a target must be numeric",
+            "column 'c' holds texts, 'red' in row 1; a target must be numeric",
         ),
         (
             "x,c\n" + "1,2\n2,3\nfoo,4\n" * 10,
-            "row 3, column 'x': 'foo' is not a finite number",
+            "row 3, column 'x': 'foo' is no number; most of the column is numbers, so mend the cell, "
+            "or --category x takes the column as texts.",
+        ),
+        (
+            "x;c\n" + "1;2,5\n2;3,5\n" * 10,
+            "row 1, column 'c': '2,5' is no number; with --decimal , it is 2.5, or --category c",
+        ),
+        (
+            "x;c\n" + "1;2\n2 000;3\n" * 10,
+            "row 2, column 'x': '2 000' is no number; with --thousands ' ' it is 2000, or",
         ),
         ("x,c\n" + ",2\n,3\n" * 10, "column 'x' has no filled cell; remove it"),
         ("x,c\n" + "1,2\n2,\n" * 5, None),
@@ -219,10 +232,27 @@ def test_bad_options(tmp_path, capsys):
         "--hidden": "-1",
         "--seed": "-1",
         "--out": str(table),
+        "--decimal": "x",
+        "--thousands": "1",
     }
     for option, value in wrong.items():
         assert main(["fit", str(table), "--target", "y", option, value]) == 2
         assert f"{option} {value}" in capsys.readouterr().err
+    for options, sentence in {
+        ("--decimal", ",", "--thousands", ","): "--decimal and --thousands are both ,;",
+        ("--sheet", "Data"): "is no workbook, so it has no sheet 'Data'.",
+        ("--category", "colr"): "has no column 'colr'; did you mean 'colour'?",
+        ("--category", "y"): "column 'y' holds texts, '",
+        ("--targt", "y"): "No such option: --targt (Possible options: --target).",
+    }.items():
+        out = ["--out", str(tmp_path / "out")]
+        assert main(["fit", str(table), "--target", "y", *out, *options]) == 2
+        err = capsys.readouterr().err
+        assert sentence in err and err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    assert main(["fitt"]) == 2
+    said = "proxlin: No such command 'fitt'. Did you mean 'fit'?\n"
+    assert capsys.readouterr().err == said
     assert main(["fit", str(table), "--target", "colr"]) == 2
     assert "did you mean 'colour'?" in capsys.readouterr().err
     assert main(["fit", "nowhere.csv", "--target", "y"]) == 2
@@ -232,7 +262,7 @@ def test_bad_options(tmp_path, capsys):
 
 
 def test_a_file_larger_than_memory(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(frames, "MEMORY", 2**50)
+    monkeypatch.setattr(texts, "MEMORY", 2**50)
     table = write_table(tmp_path / "table.csv")
     assert (
         main(["fit", str(table), "--target", "y", "--out", str(tmp_path / "out")]) == 2
@@ -332,14 +362,44 @@ def test_tables_that_do_not_fit_the_model(fitted, tmp_path, capsys):
     table = tmp_path / "new.csv"
     for text, sentence in {
         "a,color\n1,red\n": "has no column 'colour'; did you mean 'color'?",
-        "a,colour\nx,red\n": "column 'a' holds texts; the model was fitted to numbers",
-        "a,colour\n1,2\n": "column 'colour' holds numbers; the model was fitted to texts",
+        "a,colour\nx,red\n": "column 'a' holds texts, 'x' in row 1; the model was fitted to numbers",
+        'a,colour\n"1,5",red\n': "column 'a': '1,5' is no number; with --decimal , it is 1.5",
     }.items():
         table.write_text(text)
         assert main(["predict", str(fitted[0] / "model.npz"), str(table)]) == 2
         assert sentence in capsys.readouterr().err
     assert main(["predict", str(tmp_path / "none.npz"), str(table)]) == 2
     assert "none.npz: there is no such file" in capsys.readouterr().err
+
+
+def test_categories_of_the_model_are_read_as_such(fitted, tmp_path, capsys):
+    """A column that was fitted as texts stays one where its new cells look like numbers."""
+    new = tmp_path / "new.csv"
+    new.write_text("a;colour\n0,5;red\n0,5;12\n0,5;\n")
+    asked = ["predict", str(fitted[0] / "model.npz"), str(new), "--decimal", ","]
+    assert main(asked) == 0
+    out, err = capsys.readouterr()
+    assert "'12', not seen in the fit, taken as none of its categories" in err
+    assert out.splitlines()[2] == out.splitlines()[3] != out.splitlines()[1]
+
+
+@pytest.mark.parametrize("form", ["xlsx", "feather"])
+def test_predictions_do_not_depend_on_the_format(form, fitted, tmp_path, capsys):
+    out, _, table = fitted
+    frame = frames.read_frame(table)
+    cells = {name: frame[name].cells.tolist() for name in ("a", "colour")}
+    cells["a"] = [None if np.isnan(x) else x for x in cells["a"]]
+    path = tmp_path / f"t.{form}"
+    if form == "feather":
+        pyarrow.feather.write_feather(pa.table(cells), path)
+    else:
+        rows = zip(*cells.values(), strict=True)
+        path.write_bytes(workbook([tuple(cells), *rows], Empty=[]))
+    answers = []
+    for each in (table, path):
+        assert main(["predict", str(out / "model.npz"), str(each), "--quiet"]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.slow  # an exact step takes ten seconds to compile
@@ -612,7 +672,7 @@ def test_predictions_go_through_pipes_and_links(kind, fitted, tmp_path):
 
 
 def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting, "MOST", 12)
+    monkeypatch.setattr(columns, "MOST", 12)
     path = tmp_path / "long.csv"
     path.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
     rows = fitting.prepare(frames.read_frame(path), Asked(("y",)))

@@ -3,6 +3,7 @@ float.
 """
 
 import base64
+import gzip
 import io
 import json
 import os
@@ -17,10 +18,13 @@ from pathlib import Path
 import jax
 import matplotlib
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from matplotlib.figure import Figure
 
-from good_files import READERS, RECORD, outcome
+from good_files import READERS, RECORD, outcome, workbook
 from guard import limited
 from proxlin.cli.main import main
 from proxlin.data.frames import read_frame
@@ -117,19 +121,22 @@ def test_special_files_in_the_folders_of_data(tmp_path, monkeypatch, said, capsy
     assert "a pipe with a name" in said("data", "check")
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "arrow", "xlsx"])
 def test_the_output_of_a_command_is_read(form, tmp_path):
     """`command | proxlin advise /dev/stdin` and `proxlin advise <(command)`, up to the sentence on what it holds."""
-    if form == "csv":
-        content = b"a,y\n1,2\n"
-    else:
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(
-            pa.table({"a": [1], "y": [2]}), tmp_path / "t.parquet"
-        )
-        content = (tmp_path / "t.parquet").read_bytes()
+    content = b"a,y\n1,2\n2,3\n"
+    table = pa.table({"a": [1, 2], "y": [2, 3]})
+    buffer = io.BytesIO()
+    if form == "csv.gz":
+        content = gzip.compress(content)
+    elif form == "xlsx":
+        content = workbook([("a", "y"), (1, 2), (2, 3)])
+    elif form == "parquet":
+        pyarrow.parquet.write_table(table, buffer)
+        content = buffer.getvalue()
+    elif form == "arrow":
+        pyarrow.feather.write_feather(table, buffer)
+        content = buffer.getvalue()
     command = [
         sys.executable,
         "-m",
@@ -139,13 +146,14 @@ def test_the_output_of_a_command_is_read(form, tmp_path):
         "--target",
         "y",
     ]
+    sheet = ", sheet 'Data'" if form == "xlsx" else ""
     found = subprocess.run(
         command, input=content, capture_output=True, timeout=60, check=False
     )
     assert (
         found.returncode == 2
         and found.stderr
-        == b"proxlin: /dev/stdin has 1 samples; advice needs 10 or more.\n"
+        == f"proxlin: /dev/stdin{sheet} has 2 rows with every target; 10 or more are needed.\n".encode()
     )
 
 

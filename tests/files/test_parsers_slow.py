@@ -24,7 +24,8 @@ from good_files import READERS, model_files, outcome
 from guard import limited
 from proxlin.cost import Cost, Status
 from proxlin.data import libsvm, sequences
-from proxlin.data.frames import LARGEST, MISSING, read_frame
+from proxlin.data.formats.texts import MISSING
+from proxlin.data.frames import LARGEST, read_frame
 from proxlin.errors import UserError
 from proxlin.experiments.engine.config import parse, profiles
 from proxlin.experiments.engine.store import content_key, open_store

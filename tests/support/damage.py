@@ -326,6 +326,28 @@ def inside_zip(content: bytes, rng: random.Random) -> bytes:
     return packed.getvalue()
 
 
+def inside_workbook(content: bytes, rng: random.Random) -> bytes:
+    """A part of a workbook that is damaged, gone, or has an attribute or an element of another kind."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = next(name for name in parts if "worksheets/" in name)
+    name = rng.choice((sheet, sheet, *parts))
+    kind = rng.choice(("damage", "number", "number", "word", "gone"))
+    if kind == "damage":
+        parts[name] = _some(parts[name], rng)
+    elif kind == "number":
+        parts[name] = replace_number(parts[name], rng)
+    elif kind == "word":
+        parts[name] = replace_word(parts[name], rng)
+    else:
+        del parts[name]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, body in parts.items():
+            archive.writestr(each, body)
+    return packed.getvalue()
+
+
 def _npy(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     # a pickle is one of the things that must be refused

@@ -7,6 +7,7 @@
 
 import base64
 import bz2
+import datetime
 import functools
 import gzip
 import io
@@ -27,14 +28,14 @@ import pyarrow.parquet
 import damage
 import proxlin as px
 from guard import limited
-from proxlin.data import cache, classification, libsvm, maps, sequences, tables, terrain
+from proxlin.data import cache, classification, libsvm, maps, sequences, terrain
 from proxlin.data.frames import read_frame
 from proxlin.errors import UserError
 from proxlin.experiments import experiments
 from proxlin.experiments.engine import report
 from proxlin.experiments.engine.config import profiles
 from proxlin.experiments.engine.store import FILE, open_store
-from proxlin.tables.columns import encoder_of, targets_of
+from proxlin.tables.columns import encoder_of, numbers_of, targets_of
 from proxlin.tables.model import Asked, Model, load_model
 from proxlin.tables.standardize import units_of
 from proxlin.tables.training import network_of
@@ -90,11 +91,6 @@ def _text(separator: str = ",", head: bool = True) -> bytes:
     return "".join(separator.join(line) + "\n" for line in lines).encode()
 
 
-def _numbers(separator: str) -> bytes:
-    lines = [("a", "b", "y"), *((a, b, y) for a, _, b, y in ROWS)]
-    return "".join(separator.join(line) + "\n" for line in lines).encode()
-
-
 def _arff() -> bytes:
     return (ARFF + "@data\n").encode() + _text(head=False).replace(b",,", b",?,")
 
@@ -113,28 +109,75 @@ def _parquet() -> dict[str, bytes]:
     return found
 
 
+def _arrow() -> dict[str, bytes]:
+    """Files and a stream, packed and not, one of them with coded texts."""
+    columns = dict(zip(NAMES, zip(*ROWS, strict=True), strict=True))
+    table = pa.table(
+        {
+            name: pa.array(x if name == "colour" else [float(cell) for cell in x])
+            for name, x in columns.items()
+        }
+    )
+    coded = table.set_column(1, "colour", table["colour"].dictionary_encode())
+    found = {}
+    for name, each, packed in (
+        ("plain.arrow", table, None),
+        ("packed.feather", table, "lz4"),
+        ("coded.feather", coded, "zstd"),
+    ):
+        buffer = io.BytesIO()
+        options = pa.ipc.IpcWriteOptions(compression=packed)
+        with pa.ipc.new_file(buffer, each.schema, options=options) as writer:
+            writer.write_table(each, max_chunksize=10)
+        found[name] = buffer.getvalue()
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, table.schema) as writer:
+        writer.write_table(table)
+    return found | {"stream.arrow": buffer.getvalue()}
+
+
+def workbook(rows: list[tuple], **sheets: list[tuple]) -> bytes:
+    """A workbook of a sheet "Data", and of others."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.active.title = "Data"
+    for title, each in {"Data": rows, **sheets}.items():
+        sheet = book[title] if title == "Data" else book.create_sheet(title)
+        for row in each:
+            sheet.append(row)
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _excel() -> dict[str, bytes]:
+    day = datetime.date(2024, 1, 1)
+    rows = [
+        (
+            float(a),
+            colour or None,
+            i % 2 == 0,
+            day + datetime.timedelta(i // 8),
+            float(y),
+        )
+        for i, (a, colour, _, y) in enumerate(ROWS)
+    ]
+    return {"a.xlsx": workbook([("a", "colour", "flag", "day", "y"), *rows])}
+
+
 def _use_frame(path: Path) -> None:
-    """What `proxlin fit` does with a table before it computes."""
+    """What `proxlin fit` and `proxlin advise` do with a table before they compute."""
     frame = read_frame(path)
-    y, there = targets_of(frame, frame.names[-1:])
-    frame = frame.rows(np.flatnonzero(there))
-    encoder = encoder_of(frame, frame.names[-1:])
-    X, _ = encoder.encode(frame)
-    units = units_of(X, y[there])
-    assert (
-        np.isfinite(units.targets(y[there])).all()
-        and np.isfinite(units.features(X)).all()
-    )
+    table = numbers_of(frame, frame.names[-1:])
+    units = units_of(table.X, table.y)
+    assert np.isfinite(units.targets(table.y)).all()
+    assert np.isfinite(units.features(table.X)).all()
 
 
-def _use_table(path: Path) -> None:
-    """What `proxlin advise` does with a table before it computes."""
-    table = tables.read_table(path)
-    x, y = table.split(table.frame.names[-1:])
-    assert (
-        np.isfinite(tables.standardized(x)).all()
-        and np.isfinite(tables.rescaled(y)).all()
-    )
+def _use_numerals(path: Path) -> None:
+    read_frame(path, ",", ".", categories=("colour",))
 
 
 def _use_libsvm(path: Path) -> None:
@@ -317,7 +360,8 @@ def _use_model(path: Path) -> None:
 
 
 def _columns(cells: dict[str, list[str]]) -> Any:
-    from proxlin.data.frames import Frame, column_of
+    from proxlin.data.formats.numerals import column_of
+    from proxlin.data.frames import Frame
 
     arrays = {
         name: pa.array([cell or None for cell in column], pa.string())
@@ -437,9 +481,19 @@ READERS: dict[str, Reader] = {
     ),
     "table, TSV": Reader(lambda: {"a.tsv": _text("\t")}, _use_frame),
     "table, ARFF": Reader(lambda: {"a.arff": _arff()}, _use_frame),
-    "table of numbers": Reader(
-        lambda: {"a.csv": _numbers(","), "b.tsv": _numbers("\t")}, _use_table
+    "table, numerals": Reader(
+        lambda: {"a.csv": _text(";").replace(b".", b",")}, _use_numerals
     ),
+    "table, gzip": Reader(
+        lambda: {
+            "a.csv.gz": gzip.compress(_text()),
+            "b.tsv.gz": gzip.compress(_text("\t")),
+        },
+        _use_frame,
+        codec=damage.inside_gzip,
+    ),
+    "table, Excel": Reader(_excel, _use_frame, codec=damage.inside_workbook),
+    "table, Arrow": Reader(_arrow, _use_frame),
     "table, Parquet": Reader(_parquet, _use_frame),
     "words": Reader(
         lambda: {"words.npz": _words()}, _use_words, codec=damage.inside_zip

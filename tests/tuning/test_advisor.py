@@ -10,6 +10,7 @@ import proxlin as px
 from proxlin.networks import MLP
 from proxlin.theory.statistics import log_ratio_interval as ratio_interval
 from proxlin.tuning import advisor, race
+from proxlin.tuning import answer as words
 
 
 def problem(n=24, noise=0.0):
@@ -26,19 +27,100 @@ def start():
 
 def test_the_rule():
     same = ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
-    assert same == (0.0, 0.0, 0.0) and advisor.decide(*same) == "cannot tell"
+    assert same == (0.0, 0.0, 0.0) and words.decide(*same) == "cannot tell"
     assert (
-        advisor.decide(*ratio_interval([2.0, 2.1, 1.9], [1.0, 1.0, 1.0]))
+        words.decide(*ratio_interval([2.0, 2.1, 1.9], [1.0, 1.0, 1.0]))
         == "gauss-newton"
     )
-    assert advisor.decide(*ratio_interval([1.0, 1.0, 1.0], [2.0, 2.1, 1.9])) == "sgd"
+    assert words.decide(*ratio_interval([1.0, 1.0, 1.0], [2.0, 2.1, 1.9])) == "sgd"
     assert (
-        advisor.decide(*ratio_interval([2.0, 0.5, 1.2], [1.0, 1.0, 1.0]))
-        == "cannot tell"
+        words.decide(*ratio_interval([2.0, 0.5, 1.2], [1.0, 1.0, 1.0])) == "cannot tell"
     )
-    assert advisor.decide(0.5 * math.log1p(0.01), 1e-4, 1.0, tie=0.01) == "cannot tell"
+    assert words.decide(0.5 * math.log1p(0.01), 1e-4, 1.0, tie=0.01) == "cannot tell"
     with pytest.raises(ValueError, match="negative values"):
         ratio_interval([-1.0, 1.0], [1.0, 1.0])
+
+
+LEADS = [
+    words.Lead(mean, mean - half, mean + half)
+    for mean in (-2.0, -0.3, -0.01, 0.0, 0.01, 0.1, 0.3, 2.0)
+    for half in (0.0, 0.005, 0.08, 0.2, 1.0)
+]
+PLAN = race.Plan(8, 100.0, 5, 0)
+SHORT = race.Plan(8, 12.5, 5, 0)
+
+
+@pytest.mark.parametrize("plan", [PLAN, SHORT])
+@pytest.mark.parametrize("lead", LEADS)
+def test_an_answer_names_a_side_and_claims_no_more_than_its_interval(lead, plan):
+    take = words.safe(lead)
+    text = words.answer(lead, take, "px.code()", plan, 100.0)
+    assert text.startswith(f"Take {words.NAMES[take]}, px.code(): ")
+    assert text.endswith(".") and "-" not in text.replace("Gauss-Newton", "").replace(
+        "held-out", ""
+    )
+    gain = lead.gain(take)
+    claimed = "it saves" in text or "it saved" in text
+    assert claimed == (gain.low > 0) == (words.decide(*lead) == take)
+    for end in (gain.low, gain.high):
+        assert f"{max(abs(end) if not claimed else end, 0):.1%}" in text or end < 0
+    assert "70% interval" in text
+    assert ("12.5" in text) == (plan is SHORT)
+    # what is taken without a verdict cannot lose more than half of what it may win, or is SGD
+    if not claimed and take == "gauss-newton":
+        assert lead.high >= 2 * -lead.low
+
+
+def test_what_more_time_would_buy():
+    """A longer race for fewer passes; more settings for few; more rows where folds do not decide."""
+    decided = words.Lead(0.3, 0.2, 0.4)
+    open_ = words.Lead(0.01, -0.04, 0.06)
+    needed = words.Needed(50.0, 200.0, 500.0)
+    text = words.more_time(open_, SHORT, 100.0, needed)
+    assert "About 4 minutes of budget would race all 100 passes" in text
+    assert "and about 9 minutes with three times as many settings." in text
+    assert "tell differences of about 5.1%; four times as many rows" in text
+    text = words.more_time(decided, PLAN, 100.0, words.Needed(30.0, 30.0, 70.0))
+    assert text == (
+        "About 70 seconds of budget would try more settings of each method than 8."
+    )
+    full = words.Needed(70.0, 30.0, 70.0)
+    assert "it decided" in words.more_time(decided, PLAN, 100.0, full)
+    assert "four times as many rows" in words.more_time(open_, PLAN, 100.0, None)
+
+
+def timed_run(times, losses):
+    return race.Run(min(losses), 1.0, None, None, np.array(times), np.array(losses))
+
+
+def test_equal_seconds():
+    """The side that needs a tenth of the time for the same losses leads, and so in words."""
+    method = race.Method("m", "sgd", {}, px.sgd, str)
+    quick = timed_run([0.0, 0.1, 0.2], [4.0, 2.0, 1.0])
+    slow = timed_run([0.0, 1.0, 2.0], [4.0, 2.0, np.nan])
+    sides = {
+        "sgd": race.TunedMethod(method, {}, (quick, quick)),
+        "gauss-newton": race.TunedMethod(method, {}, (slow, slow)),
+    }
+    lead, seconds = words.equal_seconds(sides)
+    assert seconds == 0.2 and lead == pytest.approx((-math.log(4),) * 3)
+    text = words.about_seconds(lead, seconds)
+    assert "(0.2 s a run" in text and "SGD saves 75.0% of the held-out loss" in text
+    assert "neither" in words.about_seconds(words.Lead(0.1, -0.1, 0.3), seconds)
+    same = dict.fromkeys(sides, sides["sgd"])
+    assert words.equal_seconds(same)[0] == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("at", "passes"), [(12.5, 100), (3.2, 4), (0.0, 1)])
+def test_the_passes_of_the_snippet(at, passes):
+    """As many as helped; all that were asked for where the race ended too early to know."""
+    method = race.Method("m", "sgd", {}, px.sgd, lambda setting: "px.sgd(0.1)")
+    run = race.Run(1.0, at, None, None, np.zeros(1), np.ones(1))
+    chosen = race.TunedMethod(method, {}, (run, run))
+    text = words.snippet(words.Lead(-0.3, -0.4, -0.2), "sgd", chosen, SHORT, 100.0)
+    assert f"passes={passes})" in text and "# judged by 12.5 passes" in text
+    text = words.snippet(words.Lead(0.0, -0.1, 0.1), "sgd", chosen, PLAN, 100.0)
+    assert "# not shown to be better than Gauss-Newton" in text
 
 
 def test_folds_leave_each_sample_out_at_most_once():
@@ -53,10 +135,12 @@ def test_folds_leave_each_sample_out_at_most_once():
 def test_the_plan_that_fits(monkeypatch):
     """Settings go first, then passes; what nothing fits gets the least plan."""
     # a run of 100 passes takes 1.1 s
-    monkeypatch.setattr(advisor, "_seconds", lambda *_: (0.1, 0.01))
+    timed = advisor._Timed(0.1, 0.01, 0.0)
+    monkeypatch.setattr(advisor, "_seconds", lambda *_: timed)
     methods = [m for m in race.methods_of(problem(), start(), 100.0) if m.axes]
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
-    plan = lambda left: advisor._affordable(methods, fold, start(), most, lambda: left)
+    both = lambda budget: advisor._affordable(methods, fold, start(), most, budget)
+    plan = lambda budget: both(budget)[1]
     assert (plan(71.0).settings, plan(53.0).settings, plan(36.0).settings) == (
         24,
         16,
@@ -67,12 +151,54 @@ def test_the_plan_that_fits(monkeypatch):
         50.0,
         6.25,
     )
+    # what is needed is enough, and hardly more than that
+    needed = both(1.0)[2]
+    assert plan(needed.fewest).passes == 100.0 > plan(0.99 * needed.fewest).passes
+    assert plan(needed.most).settings == 24 > plan(0.99 * needed.most).settings
+    assert both(needed.most)[2].planned == needed.most > needed.planned
+    # an exact method has one setting, which runs once on each fold
+    assert race.runs_of(race.EXACT, most) == 5
+    assert race.runs_of(methods[0], most) == 24 + 2 * 4
+
+
+def test_timing_leaves_time_for_the_race(monkeypatch):
+    """Two runs are timed where they fit into the share of their method; else the run that compiles
+    tells by its own clock.
+    """
+    asked = []
+    clock = iter(range(100))
+
+    def short(method, setting, fold, w, passes, seed):
+        asked.append(passes)
+        return timed_run([0.0, 0.5], [2.0, 1.0])
+
+    monkeypatch.setattr(advisor, "run", short)
+    monkeypatch.setattr(advisor.time, "monotonic", lambda: float(next(clock)))
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
+    assert asked == [5.0, 5.0, 20.0] and timed == (1.0, 0.0, 2.0)
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 1.0)
+    assert asked[3:] == [5.0] and timed == (0.0, 0.1, 0.5)
+
+
+def test_exact_steps_that_have_no_time_are_left_out(monkeypatch):
+    def seconds(method, *_):
+        return advisor._Timed(0.0, 5.0 if method is race.EXACT else 0.01, 0.0)
+
+    monkeypatch.setattr(advisor, "_seconds", seconds)
+    methods = race.methods_of(problem(), start(), 100.0)
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    both = lambda budget: advisor._affordable(methods, fold, start(), most, budget)
+    names, plan, needed = both(60.0)
+    assert names == {"sgd", "pli"} and plan.passes == 100.0 and needed.planned <= 60.0
+    names, plan, _ = both(200.0)
+    assert "prox_linear" in names and plan.passes == 6.25
 
 
 def test_one_answer_with_a_snippet_that_runs(monkeypatch):
-    """SGD against PLI; with `settings` given no clock is read."""
+    """SGD against PLI; with `settings` given the plan asks no clock."""
     monkeypatch.setattr(race, "QUICK_STEP", 0.0)
-    monkeypatch.setattr(advisor.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(advisor, "_affordable", lambda *_: pytest.fail("it was timed"))
     heard = []
     advice = px.advise(
         problem(noise=0.1), start(), passes=6.0, folds=2, settings=2, say=heard.append
@@ -85,9 +211,11 @@ def test_one_answer_with_a_snippet_that_runs(monkeypatch):
     )
     assert advice.noise.low < advice.noise.value < advice.noise.high
     assert advice.gain.low <= advice.gain.value <= advice.gain.high
-    assert f"Recommendation: {advice.recommendation}." in str(
-        advice
-    ) and advice.snippet.rstrip() in str(advice)
+    text = str(advice)
+    assert text.startswith(advice.answer) and f"More time: {advice.more}" in text
+    assert f"Verdict of the race: {advice.recommendation}. {advice.reason}" in text
+    assert advice.snippet.rstrip() in text and advice.codes[advice.take] in text
+    assert advice.about_seconds in text and advice.take in ("sgd", "gauss-newton")
     assert advice.as_dict()["plan"] == {
         "settings": 2,
         "passes": 6.0,
@@ -114,7 +242,7 @@ def test_exact_steps_win_where_there_is_no_noise():
 
 
 def exact_method(values):
-    run = race.Run(1.0, 1.0, start(), np.asarray(values), 0.0)
+    run = race.Run(1.0, 1.0, start(), np.asarray(values), np.zeros(1), np.ones(1))
     return race.TunedMethod(
         race.Method("prox_linear", "gauss-newton", {}, px.sgd, str), {}, (run,)
     )

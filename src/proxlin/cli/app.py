@@ -72,11 +72,23 @@ def run(arguments: Sequence[str]) -> int:
             or 0
         )
     except typer.TyperException as error:
-        raise UserError(f"{error.format_message().rstrip('.')}.") from error
+        raise UserError(_ended(error.format_message())) from error
     except OSError as error:
         if error.filename is None:
             raise
         raise UserError(f"{error.filename}: {error.strerror}.") from error
+
+
+def _ended(sentence: str) -> str:
+    """End a sentence with one mark.
+
+    >>> _ended("No such command 'fitt'. Did you mean 'fit'?")
+    "No such command 'fitt'. Did you mean 'fit'?"
+    """
+    sentence = sentence.rstrip(".")
+    if sentence.endswith(("?", "!")):
+        return sentence
+    return f"{sentence}."
 
 
 def _print_version(asked: bool | None) -> None:

@@ -13,17 +13,23 @@ from ..errors import UserError, printable, require
 from ..files.reading import check_readable, is_open_pipe
 from ..files.writing import check_folder
 from .options import (
+    Category,
     Debug,
+    Decimal,
     Hidden,
     Json,
     Quiet,
     Seed,
+    Sheet,
     Table,
     Target,
+    Thousands,
     check_hidden,
+    check_numerals,
     check_one_of,
     check_seed,
     print_notes,
+    read_table,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +56,10 @@ def fit(
         Path,
         typer.Option(help="Folder for model.npz, metrics, settings and report.html."),
     ] = Path("fit"),
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    sheet: Sheet = None,
+    category: Category = None,
     seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -59,6 +69,7 @@ def fit(
     check_one_of("--loss", loss, LOSSES)
     check_one_of("--solver", solver, SOLVERS)
     check_hidden(hidden)
+    check_numerals(decimal, thousands)
     check_seed(seed)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
@@ -67,9 +78,7 @@ def fit(
         check_readable(file)
     with _writing(out):
         check_folder(out, FILES)
-    from ..data.frames import read_frame
-
-    frame = read_frame(file)
+    frame = read_table(file, decimal, thousands, sheet, category or ())
     from ..experiments.engine.workers import use_64_bits
 
     use_64_bits()

@@ -2,24 +2,47 @@
 error.
 """
 
+import shlex
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UserError, printable
+
+if TYPE_CHECKING:
+    from ..data.frames import Frame
 
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 
 Table = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="A CSV, TSV, Parquet or ARFF file with named columns."
+        metavar="FILE",
+        help="A table with named columns: CSV or TSV, also gzipped, Excel, Parquet, Arrow, Feather or ARFF.",
     ),
 ]
 Target = Annotated[
     list[str], typer.Option(help="A column to predict (may be repeated).")
+]
+Decimal = Annotated[
+    str, typer.Option(help="What stands before decimals: a point or a comma.")
+]
+Thousands = Annotated[
+    str | None,
+    typer.Option(
+        help="What stands between thousands: a comma, a point, a space or an apostrophe."
+    ),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option(help="Sheet of an Excel workbook, by its name or number."),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option(help="A column whose cells are names, not numbers (may be repeated)."),
 ]
 Hidden = Annotated[
     int,
@@ -49,6 +72,45 @@ def check_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a name that is not among those known."""
     if value not in known:
         raise UserError(f"{option} {value}: take one of {', '.join(known)}.")
+
+
+def check_numerals(decimal: str, thousands: str | None) -> None:
+    """Refuse signs that no number is written with."""
+    if decimal not in (".", ","):
+        raise UserError(f"--decimal {shlex.quote(decimal)}: take a point or a comma.")
+    if thousands is not None and thousands not in (",", ".", " ", "'"):
+        raise UserError(
+            f"--thousands {shlex.quote(thousands)}: take a comma, a point, a space or an apostrophe."
+        )
+    if decimal == thousands:
+        raise UserError(
+            f"--decimal and --thousands are both {decimal}; one of them is another sign."
+        )
+
+
+def read_table(
+    file: Path,
+    decimal: str,
+    thousands: str | None,
+    sheet: str | None,
+    categories: Collection[str],
+) -> "Frame":
+    """Read the table; a sentence that tells of an argument names the option."""
+    from ..data.frames import NeedsArgument, read_frame
+
+    try:
+        return read_frame(file, decimal, thousands, sheet, categories)
+    except NeedsArgument as error:
+        raise UserError(error.sentence(as_option)) from error
+
+
+def as_option(name: str, value: str) -> str:
+    """Write an argument as a shell takes it.
+
+    >>> as_option("thousands", " ")
+    "--thousands ' '"
+    """
+    return f"--{name} {shlex.quote(value)}"
 
 
 def print_notes(notes: list[str]) -> None:

@@ -11,7 +11,18 @@ import typer
 
 from ..errors import UserError, printable
 from ..files.writing import check_writable, write_file
-from .options import Debug, Json, Quiet, Table, print_notes
+from .options import (
+    Debug,
+    Decimal,
+    Json,
+    Quiet,
+    Sheet,
+    Table,
+    Thousands,
+    check_numerals,
+    print_notes,
+    read_table,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,16 +38,19 @@ def predict(
         Path | None,
         typer.Option(help="A CSV file to write, in place of the standard output."),
     ] = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    sheet: Sheet = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
     """Predict the targets of a fitted model for each row of a table, as CSV."""
+    check_numerals(decimal, thousands)
     if out is not None:
         if out.is_dir():
             raise UserError(f"--out {out} is a folder; name a file.")
         check_writable(out)
-    from ..data.frames import read_frame
     from ..experiments.engine.workers import use_64_bits
 
     use_64_bits()
@@ -47,7 +61,9 @@ def predict(
     from ..tables.model import load_model
 
     loaded = load_model(model)
-    values, notes = loaded.predict(read_frame(file))
+    categories = loaded.encoder.categories
+    frame = read_table(file, decimal, thousands, sheet, categories)
+    values, notes = loaded.predict(frame)
     names = loaded.asked.targets
     if as_json:
         text = (

@@ -8,6 +8,8 @@ import numpy as np
 from ..data.frames import Column, Frame
 from ..errors import UserError
 
+# rows that are used, and samples that a stochastic fit sees
+MOST = 300_000
 # different texts of a column that are encoded; more are names, not categories
 LEVELS = 50
 KINDS = {True: "numbers", False: "texts"}
@@ -83,6 +85,11 @@ class Encoder:
         """Return how many numbers a row becomes."""
         return sum(feature.width for feature in self.features)
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Return the names of the columns that are texts."""
+        return tuple(each.name for each in self.features if each.levels is not None)
+
     def encode(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, p) numbers, and notes on what was missing or not seen before."""
         # a missing one is said first
@@ -91,7 +98,7 @@ class Encoder:
         for feature, column in pairs:
             if column.numeric != (feature.levels is None) and not column.missing.all():
                 raise UserError(
-                    f"{frame.source}, column {feature.name!r} holds {KINDS[column.numeric]}; "
+                    f"{frame.source}, column {feature.name!r} holds {KINDS[column.numeric]}, {column.first()}; "
                     f"the model was fitted to {KINDS[not column.numeric]}."
                 )
         parts = [feature.encode(column) for feature, column in pairs]
@@ -166,7 +173,7 @@ def targets_of(frame: Frame, targets: Sequence[str]) -> tuple[np.ndarray, np.nda
             )
         if not column.numeric:
             raise UserError(
-                f"{frame.source}, column {column.name!r} holds texts; a target must be numeric."
+                f"{frame.source}, column {column.name!r} holds texts, {column.first()}; a target must be numeric."
             )
         if np.all(filled == filled[0]):
             raise UserError(
@@ -174,3 +181,45 @@ def targets_of(frame: Frame, targets: Sequence[str]) -> tuple[np.ndarray, np.nda
             )
     there = ~np.any([column.missing for column in columns], axis=0)
     return np.stack([column.cells for column in columns], axis=1), there
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The rows of a table that have every target, as numbers, and what a reader should know."""
+
+    encoder: Encoder
+    X: np.ndarray
+    y: np.ndarray
+    notes: list[str]
+
+
+def numbers_of(
+    frame: Frame,
+    targets: Sequence[str],
+    least: int = 1,
+    rng: np.random.Generator | None = None,
+) -> Numbers:
+    """Return features and targets as numbers, of at most MOST rows, drawn by rng; fewer than `least`
+    are an error.
+    """
+    y, there = targets_of(frame, targets)
+    rows = np.flatnonzero(there)
+    notes = []
+    if not there.all():
+        notes.append(
+            f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"
+        )
+    if len(rows) > MOST:
+        notes.append(f"{MOST} of {len(rows)} rows, drawn at random, are used")
+        rng = rng or np.random.default_rng(0)
+        rows = np.sort(rng.choice(rows, MOST, replace=False))
+    frame = frame.rows(rows)
+    n = len(frame)
+    if n < least:
+        count = f"{n} rows" if n != 1 else "1 row"
+        raise UserError(
+            f"{frame.source} has {count} with every target; {least} or more are needed."
+        )
+    encoder = encoder_of(frame, targets)
+    X, about_cells = encoder.encode(frame)
+    return Numbers(encoder, X, y[rows], [*notes, *about_cells, *encoder.left_out])

@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import __version__
 from ..data.frames import Frame
-from ..errors import UserError
 from ..theory.statistics import (
     TINY,
     Interval,
@@ -19,11 +18,11 @@ from ..theory.statistics import (
     median_interval,
     resamples,
 )
-from .columns import Encoder, encoder_of, targets_of
+from .columns import Encoder, numbers_of
 from .losses import NORMAL
 from .model import Asked, Model
 from .search import FOLDS, LARGE, REACH, Found, search
-from .training import EXACT_STEPS, MOST, Say
+from .training import EXACT_STEPS, Say
 
 ROWS = 10  # with fewer rows nothing can be held out
 HELD_OUT = 0.2  # the share of the rows that is
@@ -105,33 +104,15 @@ def prepare(frame: Frame, asked: Asked) -> Rows:
     """Return the rows that have every target, as numbers, and their split; what cannot be fitted is
     a sentence.
     """
-    y, there = targets_of(frame, asked.targets)
     rng = np.random.default_rng(asked.seed)
-    rows = np.flatnonzero(there)
-    notes = []
-    if not there.all():
-        notes.append(
-            f"{int((~there).sum())} of {len(frame)} rows miss a target and are left out"
-        )
-    if len(rows) > MOST:
-        notes.append(f"{MOST} of {len(rows)} rows, drawn at random, are used")
-        rows = np.sort(rng.choice(rows, MOST, replace=False))
-    frame = frame.rows(rows)
-    n = len(frame)
-    if n < ROWS:
-        raise UserError(
-            f"{frame.source} has {n} rows with every target; a fit needs {ROWS} or more."
-        )
-    encoder = encoder_of(frame, asked.targets)
-    X, about_cells = encoder.encode(frame)
+    found = numbers_of(frame, asked.targets, ROWS, rng)
+    n = len(found.X)
     order = rng.permutation(n)
     held = np.zeros(n, bool)
     held[order[: max(2, round(HELD_OUT * n))]] = True
     fold = np.empty(n, int)
     fold[order] = np.arange(n) % FOLDS
-    return Rows(
-        encoder, X, y[rows], held, fold, [*notes, *about_cells, *encoder.left_out]
-    )
+    return Rows(found.encoder, found.X, found.y, held, fold, found.notes)
 
 
 def judged(rows: Rows, asked: Asked, say: Say) -> Found:

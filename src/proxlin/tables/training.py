@@ -31,13 +31,13 @@ from ..schedules import AbstractSchedule
 from ..solvers import Info, prox_linear, sgd, truncated
 from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
+from .columns import MOST
 from .losses import LOSSES, at_scale
 
 STOCHASTIC = {"sgd": sgd, "truncated": truncated}
 SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
 PASSES = 30  # over the data in a stochastic fit
 LEAST = 20_000  # samples that a stochastic fit sees, at least
-MOST = 300_000  # samples that it sees, at most; no table keeps more rows
 PIECES = 20  # in which it runs, for progress
 FITS = 20  # stochastic fits that run as one
 FEW = 6  # of them, where FITS fits see SMALL rows or more in a pass

@@ -3,14 +3,15 @@
     noise level F(wbar)   against   radius R of the quadratic phase        (Propositions 1 and 2)
     held-out loss of SGD  against   that of Gauss-Newton, paired           (a race at equal effective passes)
 
-The race decides; the theory says why.
+The race decides; the theory says why. Where the race does not decide, the answer still says which of
+the two is safe to take, and what more time would buy.
 """
 
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,21 +30,37 @@ from ..theory import (
     quadratic_phase,
     sharp_noise_window,
 )
-from ..theory.statistics import leader, log_ratio_interval
+from ..theory.statistics import log_ratio_interval
 from ..types import Params, dtype_of
+from .answer import (
+    LEVEL,
+    Lead,
+    Needed,
+    Recommendation,
+    about_seconds,
+    answer,
+    decide,
+    duration,
+    equal_seconds,
+    more_time,
+    reason,
+    safe,
+    snippet,
+)
 from .race import (
-    FINALISTS,
+    EXACT,
     SIDES,
     Fold,
     Method,
     Plan,
+    Side,
     TunedMethod,
     best_of,
     folds_of,
     methods_of,
     race,
     run,
-    settings_of,
+    runs_of,
 )
 from .search import Grid
 
@@ -51,34 +68,36 @@ LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has t
 SHORTER = 0.05  # of the passes: a run that is timed
 # of the passes: another one, so that the price of a pass and that of a run can be told apart
 SHORT = 0.2
-# An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 +
-# TIE). Both were chosen on the rule-choosing cells of docs/gallery/advisor.md (`python -m
-# bench.studies.advisor --choose`).
-LEVEL = 0.7
-TIE = 0.0
+TIMING = 0.2  # of the budget: what timing may take
 DELTA = 0.05  # of the window of Proposition 2
 # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's
 # check
 ROUND_OFF = 450
-
-Recommendation = Literal["gauss-newton", "sgd", "cannot tell"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
     """The answer and what it rests on; `print` it, paste its `snippet`, or take its `solver`.
 
+    `answer` says which side to take and how sure that is, whatever the race decided; `take` is that side, and `more`
+    what a larger budget would buy. `recommendation` is the verdict of the race, a side or "cannot tell", and `reason`
+    its numbers. `equal_seconds`: what Gauss-Newton saves where both sides have the seconds of the quicker one.
     `gain`: 1 - loss of the side recommended / loss of the other on held-out data, with its interval (of Gauss-Newton
     over SGD if it cannot tell). `noise`: the mean held-out loss of the best fit, the noise level F(wbar) or more.
     `radius`: where exact prox-linear became quadratic, None if it did not; `about_radius` says why. `window`: between
     its ends for sigma the noise level may be on either side of R; `position`: where the estimate of sigma lies.
     """
 
+    answer: str
+    more: str
+    take: Side
     recommendation: Recommendation
     reason: str
     solver: AbstractSolver
     settings: dict[str, float | int | str]
     gain: Estimate
+    equal_seconds: Estimate
+    about_seconds: str
     noise: Estimate
     radius: float | None
     about_radius: str
@@ -98,7 +117,7 @@ class Advice:
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
         del fields["solver"]
-        for name in ("gain", "noise", "plan"):
+        for name in ("gain", "equal_seconds", "noise", "plan"):
             fields[name] = dataclasses.asdict(fields[name])
         if self.window is not None:
             fields["window"] = [
@@ -111,7 +130,10 @@ class Advice:
         if self.window is not None:
             window = ", window {:.3g} to {:.3g}".format(*self.window)
         lines = [
-            f"Recommendation: {self.recommendation}. {self.reason}",
+            self.answer,
+            f"More time: {self.more}",
+            self.about_seconds,
+            f"Verdict of the race: {self.recommendation}. {self.reason}",
             f"Noise level: {_range(self.noise)}, or less (held-out loss of the best fit).",
             f"Radius of the quadratic phase: {self.about_radius}",
             f"Noise against the radius: {self.position}{window}.",
@@ -142,26 +164,28 @@ def advise(
 
     Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows
     it). A fold of the samples is left out of each training; runs are judged by it, or by
-    `validation`. `budget` is in seconds, about: short runs are timed first, and the settings tried
-    of each method (24, 16, 12 or 8), then the passes, are what there is time for; with fewer passes
-    than asked for it cannot tell. The rest is a function of the seed, and all of it where
-    `settings` is given: then no clock is read. `say` gets a line now and then.
+    `validation`. `budget` is in seconds, about, and compiling is apart: short runs are timed first,
+    and the settings tried of each method (24, 16, 12 or 8), then the passes, are what there is time
+    for. With fewer passes than asked for the verdict is "cannot tell", and `answer` tells of fewer.
+    What is run is a function of the seed, and of it alone where `settings` is given. `say` gets a
+    line now and then.
     """
-    start = time.monotonic()
     _check(problem, validation, budget, passes, folds, settings, seed, say)
     tell = say or (lambda text: None)
     w = check_parameters(w, problem.data)
     parts = folds_of(problem, validation, folds, seed)
     methods = methods_of(parts[0].train, w, float(passes))
     plan = Plan(settings or LADDER[0], float(passes), int(folds), int(seed))
+    needed = None
     if settings is None:
-        tell(f"timing short runs of {', '.join(method.name for method in methods)}")
-        plan = _affordable(
-            methods, parts[0], w, plan, lambda: budget - (time.monotonic() - start)
-        )
+        names = ", ".join(method.name for method in methods)
+        tell(f"compiling, and timing short runs of {names}")
+        names, plan, needed = _affordable(methods, parts[0], w, plan, float(budget))
+        tell(f"the race: {duration(needed.planned).lower()}")
         methods = methods_of(parts[0].train, w, plan.passes)
+        methods = [method for method in methods if method.name in names]
     tuned = race(methods, parts, w, plan, tell)
-    return _advice(tuned, parts, plan, validation is not None, float(passes))
+    return _advice(tuned, parts, plan, validation is not None, float(passes), needed)
 
 
 def _check(
@@ -197,34 +221,51 @@ def _check(
 
 
 def _affordable(
-    methods: Sequence[Method],
-    fold: Fold,
-    w: Params,
-    most: Plan,
-    left: Callable[[], float],
-) -> Plan:
+    methods: Sequence[Method], fold: Fold, w: Params, most: Plan, budget: float
+) -> tuple[set[str], Plan, Needed]:
     """Return the plan of the most settings, and then of the most passes, whose runs fit into the
-    time left.
+    budget; what budget a race of all passes needs; and the methods of the race.
+
+    Exact prox-linear is left out where not even the least plan has time for it: PLI stands for its
+    side.
     """
-    prices = [_seconds(method, fold, w, most) for method in methods]
-    available = left()
+    share = TIMING * budget / len(methods)
+    timed = [_seconds(method, fold, w, most, share) for method in methods]
+    spent = sum(each.spent for each in timed)
+    known = list(zip(methods, timed, strict=True))
 
     def seconds(plan: Plan) -> float:
-        total = 0.0
-        for method, (fixed, one) in zip(methods, prices, strict=True):
-            runs = settings_of(method, plan) + FINALISTS * (plan.folds - 1)
-            total += (fixed + one * plan.passes) * runs
+        total = spent
+        for method, each in known:
+            total += (each.fixed + each.one * plan.passes) * runs_of(method, plan)
         return total
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
-    plans += [
+    shorter = [
         dataclasses.replace(plans[-1], passes=most.passes / 2**j) for j in range(1, 5)
     ]
-    return next((plan for plan in plans if seconds(plan) <= available), plans[-1])
+    if seconds(shorter[-1]) > budget:
+        known = [pair for pair in known if pair[0] is not EXACT]
+    fewest = seconds(plans[-1])
+    most_settings = seconds(plans[0])
+    plans += shorter
+    plan = next((plan for plan in plans if seconds(plan) <= budget), plans[-1])
+    names = {method.name for method, _ in known}
+    return names, plan, Needed(seconds(plan), fewest, most_settings)
 
 
-def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, float]:
-    """Return the seconds of a run without its passes, and of a pass, by timing two short runs."""
+class _Timed(NamedTuple):
+    """The seconds of a run without its passes, and of a pass; and those spent to find them."""
+
+    fixed: float
+    one: float
+    spent: float
+
+
+def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) -> _Timed:
+    """Time two short runs, once their programs are compiled; or take the seconds of the run that
+    compiled, if two would take more than the share of this method.
+    """
     grid = Grid(method.axes, len(LADDER) * LADDER[0])
     setting = grid.setting(grid.bracket()[-1])
 
@@ -235,11 +276,14 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan) -> tuple[float, 
 
     few = SHORTER * most.passes
     more = SHORT * most.passes
-    timed(few)  # compiles
+    # It compiles; its steps have a clock of their own.
+    first = run(method, setting, fold, w, few, most.seed).seconds
+    if first * more / few > share:
+        return _Timed(0.0, first / few, first)
     after_few = timed(few)
     after_more = timed(more)
     one = max(after_more - after_few, 0.0) / (more - few)
-    return max(after_few - one * few, 0.0), one
+    return _Timed(max(after_few - one * few, 0.0), one, after_few + after_more)
 
 
 def _advice(
@@ -248,33 +292,37 @@ def _advice(
     plan: Plan,
     shared: bool,
     asked: float,
+    needed: Needed | None,
 ) -> Advice:
     """Return what a race says; `shared`: all folds are judged by one set; `asked`: the passes that
-    were asked for.
+    were asked for; `needed`: the budget for them.
     """
-    sides = {side: best_of(side, tuned) for side in SIDES}
-    mean, low, high = log_ratio_interval(
-        sides["sgd"].losses, sides["gauss-newton"].losses, LEVEL
-    )
-    recommendation = decide(mean, low, high)
+    sides: dict[Side, TunedMethod] = {side: best_of(side, tuned) for side in SIDES}
+    one, two = (sides[side].losses for side in SIDES)
+    lead = Lead(*log_ratio_interval(one, two, LEVEL))
+    recommendation = decide(*lead)
     # a race of fewer passes than asked for answers another question
     if plan.passes != asked:
         recommendation = "cannot tell"
-    best = sides["gauss-newton" if mean > 0 else "sgd"]
-    chosen = sides.get(recommendation, best)
+    best = sides["gauss-newton" if lead.mean > 0 else "sgd"]
+    take = safe(lead)
+    chosen = sides[take]
     noise = _noise(best, folds, shared)
     w = best.runs[0].w
     radius, about = _radius(tuned, float(jnp.finfo(dtype_of(w)).eps))
     window, position = _window(radius, noise, folds[0].train, w)
-    gain = _gain(mean, low, high)
-    if recommendation == "sgd":
-        gain = _gain(-mean, -high, -low)
+    in_time, seconds = equal_seconds(sides)
     return Advice(
+        answer=answer(lead, take, chosen.code, plan, asked),
+        more=more_time(lead, plan, asked, needed),
+        take=take,
         recommendation=recommendation,
-        reason=_reason(recommendation, gain, plan, asked),
+        reason=reason(recommendation, lead),
         solver=chosen.method.make(chosen.setting),
         settings={"solver": chosen.method.name, **chosen.setting},
-        gain=gain,
+        gain=lead.gain("sgd" if recommendation == "sgd" else "gauss-newton"),
+        equal_seconds=in_time.gain("gauss-newton"),
+        about_seconds=about_seconds(in_time, seconds),
         noise=noise,
         radius=radius,
         about_radius=about,
@@ -287,27 +335,8 @@ def _advice(
             for side, each in sides.items()
         },
         plan=plan,
-        snippet=_snippet(recommendation, chosen),
+        snippet=snippet(lead, take, chosen, plan, asked),
     )
-
-
-def _gain(*logs: float) -> Estimate:
-    """Return the share of the loss that is saved, 1 - exp(-log), for the mean and the ends of its
-    interval.
-    """
-    return Estimate(*(-math.expm1(-log) for log in logs))
-
-
-def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
-    """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it
-    cannot tell.
-    """
-    answers: dict[int, Recommendation] = {
-        -1: "sgd",
-        0: "cannot tell",
-        1: "gauss-newton",
-    }
-    return answers[leader(mean, low, high, math.log1p(tie))]
 
 
 def _noise(best: TunedMethod, folds: Sequence[Fold], shared: bool) -> Estimate:
@@ -365,32 +394,6 @@ def _window(
     elif low > window[1]:
         place = "above"
     return window, f"sigma of {low:.3g} to {high:.3g} is {place} {name}"
-
-
-def _reason(
-    recommendation: Recommendation, gain: Estimate, plan: Plan, asked: float
-) -> str:
-    lead = f"{gain.value:+.1%} held-out loss saved, {LEVEL:.0%} interval {gain.low:+.1%} to {gain.high:+.1%}"
-    if plan.passes < asked:
-        return f"Give a larger budget: it was enough for {plan.passes:g} of {asked:g} passes ({lead} by Gauss-Newton)."
-    if recommendation == "cannot tell":
-        return (
-            f"Gauss-Newton against SGD: {lead}; that is within the spread of the folds."
-        )
-    return f"Against the other: {lead}."
-
-
-def _snippet(recommendation: Recommendation, chosen: TunedMethod) -> str:
-    passes = max(1, math.ceil(np.mean([one.at for one in chosen.runs])))
-    note = ""
-    if recommendation == "cannot tell":
-        note = "  # the race did not decide"
-    return (
-        "import proxlin as px\n\n"
-        f"solver = {chosen.code}{note}\n"
-        f"solution = px.minimize(problem, w, solver, passes={passes})\n"
-        "print(solution)\n"
-    )
 
 
 def _range(each: Estimate) -> str:

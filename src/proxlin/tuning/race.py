@@ -71,14 +71,20 @@ class Method:
 @dataclass(frozen=True)
 class Run:
     """One run: its least held-out loss, where, the iterate there, F at each step (exact steps
-    only), and seconds.
+    only), and the held-out losses on the way with the seconds spent until then.
     """
 
     loss: float
     at: float
     w: Params
     values: np.ndarray | None
-    seconds: float
+    times: np.ndarray
+    held_out: np.ndarray
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of the whole run, without compiling and measuring."""
+        return float(self.times[-1])
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,9 @@ def run(
     found = follow(
         fold.train, w, solver, fold.held_out.value, marks, seed=seed, patience=patience
     )
-    return Run(found.best, float(found.at), found.w, None, float(found.seconds[-1]))
+    return Run(
+        found.best, float(found.at), found.w, None, found.seconds, found.measures
+    )
 
 
 def _run_exact(fold: Fold, w: Params, passes: float) -> Run:
@@ -256,9 +264,13 @@ def _run_exact(fold: Fold, w: Params, passes: float) -> Run:
     )
     at = int(np.argmin(losses))
     best = next(each for loss, each in better if loss == losses[at])
-    seconds = float(history["seconds"][-1])
     return Run(
-        float(losses[at]), float(history["passes"][at]), best, history["value"], seconds
+        float(losses[at]),
+        float(history["passes"][at]),
+        best,
+        history["value"],
+        history["seconds"],
+        losses,
     )
 
 
@@ -289,6 +301,14 @@ def race(
         )
         found.append(TunedMethod(method, best.setting, best.runs))
     return found
+
+
+def runs_of(method: Method, plan: Plan) -> int:
+    """Return how many runs of a method there are: its settings on the first fold, and the best of
+    them on the others.
+    """
+    count = settings_of(method, plan)
+    return count + min(FINALISTS, count) * (plan.folds - 1)
 
 
 def settings_of(method: Method, plan: Plan) -> int:

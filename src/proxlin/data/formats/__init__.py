@@ -1,0 +1,1 @@
+"""One file for each kind of table that `data.frames` reads; `columns` is what they all return."""
