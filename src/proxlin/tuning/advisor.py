@@ -66,12 +66,54 @@ Recommendation = Literal["gauss-newton", "sgd", "cannot tell"]
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """The answer and what it rests on; `print` it, paste its `snippet`, or take its `solver`.
+    """The answer of `advise` and what it rests on; `print` it, paste its `snippet`, or take its
+    `solver`.
 
-    `gain`: 1 - loss of the side recommended / loss of the other on held-out data, with its interval (of Gauss-Newton
-    over SGD if it cannot tell). `noise`: the mean held-out loss of the best fit, the noise level F(wbar) or more.
-    `radius`: where exact prox-linear became quadratic, None if it did not; `about_radius` says why. `window`: between
-    its ends for sigma the noise level may be on either side of R; `position`: where the estimate of sigma lies.
+    Parameters
+    ----------
+    recommendation : a word
+        "gauss-newton", "sgd" or "cannot tell".
+    reason : a text
+        Why, in a sentence.
+    solver : a solver
+        The one to take.
+    settings : a dict
+        Its settings.
+    gain : an `Estimate`
+        1 - loss of the side recommended / loss of the other on held-out data, with its interval (of
+        Gauss-Newton over SGD if it cannot tell).
+    noise : an `Estimate`
+        The mean held-out loss of the best fit, the noise level F(wbar) or more.
+    radius : a number, or None
+        Where exact prox-linear became quadratic; None if it did not.
+    about_radius : a text
+        Why the radius is so.
+    window : a pair of numbers, or None
+        Between its ends for sigma the noise level may be on either side of R.
+    position : a text
+        Where the estimate of sigma lies.
+    losses : a dict
+        The held-out losses of each side, fold by fold.
+    codes : a dict
+        The best solver of each side, as code.
+    seconds : a dict
+        The seconds of a run of it, without compiling.
+    plan : a `Plan`
+        The settings, passes, folds and seed of the race.
+    snippet : a text
+        Lines of Python to paste.
+
+    See Also
+    --------
+    advise : returns it.
+    theory.Estimate : a number and its interval.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import proxlin as px
+    >>> [field.name for field in dataclasses.fields(px.Advice)][:3]
+    ['recommendation', 'reason', 'solver']
     """
 
     recommendation: Recommendation
@@ -93,6 +135,11 @@ class Advice:
     def as_dict(self) -> dict[str, Any]:
         """Return all but the solver, as plain numbers and text; None for an end of the window that
         is infinite.
+
+        Returns
+        -------
+        a dict
+            For JSON.
         """
         fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
@@ -137,15 +184,64 @@ def advise(
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Advice:
-    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem`
-    from w.
+    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem` from
+    w, and return which side to take.
 
     Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows
     it). A fold of the samples is left out of each training; runs are judged by it, or by
-    `validation`. `budget` is in seconds, about: short runs are timed first, and the settings tried
-    of each method (24, 16, 12 or 8), then the passes, are what there is time for; with fewer passes
-    than asked for it cannot tell. The rest is a function of the seed, and all of it where
-    `settings` is given: then no clock is read. `say` gets a line now and then.
+    `validation`. Short runs are timed first, and the settings tried of each method (24, 16, 12 or
+    8), then the passes, are what there is time for; with fewer passes than asked for it cannot
+    tell. The rest is a function of the seed, and all of it where `settings` is given: then no clock
+    is read.
+
+    Parameters
+    ----------
+    problem : a `MeanOfLosses`
+        F on the training data.
+    w : a tree
+        The start of every run.
+    validation : a `MeanOfLosses`, or None
+        F on held-out data; None judges by the folds.
+    budget : a positive number
+        The seconds that it may take, about.
+    passes : a positive number
+        The effective passes of every run.
+    folds : an integer
+        The number of folds, at least 2.
+    settings : an integer, or None
+        The settings tried of each method; None is what there is time for.
+    seed : an integer
+        The randomness of folds and runs.
+    say : a function of a text, or None
+        It gets a line now and then.
+
+    Returns
+    -------
+    an `Advice`
+        The side to take, with its solver, the gain and a snippet.
+
+    Raises
+    ------
+    TypeError
+        The problem is no `MeanOfLosses`.
+    ValueError
+        There are too few samples for the folds, or a number is out of range.
+
+    See Also
+    --------
+    Advice : what comes back.
+    tune : tries solvers that you name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(20, 1))
+    >>> p = px.MeanOfLosses(px.residual(lambda w, x: w * x), px.L2(), (x, 3 * x))
+    >>> advice = px.advise(p, np.zeros(1), passes=4, folds=2, settings=1)
+    >>> advice.recommendation in ("gauss-newton", "sgd", "cannot tell"), len(advice.losses)
+    (True, 2)
     """
     start = time.monotonic()
     _check(problem, validation, budget, passes, folds, settings, seed, say)
