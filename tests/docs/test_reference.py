@@ -242,6 +242,19 @@ def test_every_name_is_on_a_page_and_in_the_index():
     assert not missing
 
 
+def test_an_address_is_no_module():
+    """mkdocstrings takes a name that is also a file for the file: `proxlin.run.minimize.minimize`
+    is the function, and `proxlin.minimize` would show the module.
+    """
+    wrong = []
+    for name in SHOWN:
+        value = resolved(name)
+        home = value.__module__.removeprefix("proxlin.")
+        if home.endswith(f".{value.__name__}") and name != f"{home}.{value.__name__}":
+            wrong.append(name)
+    assert not wrong
+
+
 def test_pages_import_public_names():
     """A reader's program imports from proxlin, from an extra of it, or from the rooms of the
     studies.
