@@ -17,17 +17,18 @@ __version__ = "0.1.0"
 # TYPE_CHECKING below.
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "compiled": ("clear_caches",),
-    "cost": ("Status",),
+    "cost": ("Calls", "Cost", "Prices", "Status"),
     "inference": ("Bootstrap", "bootstrap", "covariance"),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
-    "networks": (),
-    "oracles": ("Chains", "MonotonePaths"),
+    "networks": ("CNN", "MLP"),
+    "oracles": ("AbstractOracle", "Chains", "MonotonePaths"),
     "outers": (
+        *("AbstractOuter", "AbstractProximable", "AbstractSupport"),
         *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
         *("EntropyHinge", "StructuredHinge"),
     ),
     "precision": ("PrecisionWarning",),
-    "problem": ("LossOfMean", "MeanOfLosses", "shard"),
+    "problem": ("AbstractProblem", "LossOfMean", "MeanOfLosses", "shard"),
     "run": (
         "Result",
         "Solution",
@@ -40,6 +41,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
+        *("AbstractModel", "AbstractSolver", "Info", "ModelBased", "State"),
         *(
             "Averaged",
             "BestSoFar",
@@ -60,8 +62,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         ),
     ),
     "theory": (),
-    "subproblem": ("solve_subproblem",),
-    "tuning": ("Advice", "Choice", "Lattice", "Space", "advise", "tune"),
+    "subproblem": ("Subsolution", "solve_subproblem"),
+    "tuning": ("Advice", "Choice", "Lattice", "Space", "Tuning", "advise", "tune"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
@@ -84,6 +86,9 @@ if TYPE_CHECKING:
     from . import theory as theory
     from . import tuning as tuning
     from .compiled import clear_caches as clear_caches
+    from .cost import Calls as Calls
+    from .cost import Cost as Cost
+    from .cost import Prices as Prices
     from .cost import Status as Status
     from .inference import Bootstrap as Bootstrap
     from .inference import bootstrap as bootstrap
@@ -92,10 +97,16 @@ if TYPE_CHECKING:
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores
     from .inners import residual as residual
+    from .networks import CNN as CNN
+    from .networks import MLP as MLP
+    from .oracles import AbstractOracle as AbstractOracle
     from .oracles import Chains as Chains
     from .oracles import MonotonePaths as MonotonePaths
     from .outers import L1 as L1
     from .outers import L2 as L2
+    from .outers import AbstractOuter as AbstractOuter
+    from .outers import AbstractProximable as AbstractProximable
+    from .outers import AbstractSupport as AbstractSupport
     from .outers import EntropyHinge as EntropyHinge
     from .outers import Hinge as Hinge
     from .outers import Huber as Huber
@@ -105,6 +116,7 @@ if TYPE_CHECKING:
     from .outers import SquaredL2 as SquaredL2
     from .outers import StructuredHinge as StructuredHinge
     from .precision import PrecisionWarning as PrecisionWarning
+    from .problem import AbstractProblem as AbstractProblem
     from .problem import LossOfMean as LossOfMean
     from .problem import MeanOfLosses as MeanOfLosses
     from .problem import shard as shard
@@ -119,9 +131,14 @@ if TYPE_CHECKING:
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt
+    from .solvers import AbstractModel as AbstractModel
+    from .solvers import AbstractSolver as AbstractSolver
     from .solvers import Averaged as Averaged
     from .solvers import BestSoFar as BestSoFar
+    from .solvers import Info as Info
+    from .solvers import ModelBased as ModelBased
     from .solvers import Rescaled as Rescaled
+    from .solvers import State as State
     from .solvers import as_optax as as_optax
     from .solvers import casimir_svrg as casimir_svrg
     from .solvers import lbfgs as lbfgs
@@ -133,11 +150,13 @@ if TYPE_CHECKING:
     from .solvers import subgradient_descent as subgradient_descent
     from .solvers import svrg as svrg
     from .solvers import truncated as truncated
+    from .subproblem import Subsolution as Subsolution
     from .subproblem import solve_subproblem as solve_subproblem
     from .tuning import Advice as Advice
     from .tuning import Choice as Choice
     from .tuning import Lattice as Lattice
     from .tuning import Space as Space
+    from .tuning import Tuning as Tuning
     from .tuning import advise as advise
     from .tuning import tune as tune
 

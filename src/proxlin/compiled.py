@@ -140,7 +140,14 @@ def clear_caches() -> None:
     A run that is under way keeps its own until it ends. The next call of each compiles again. What
     JAX keeps of its own (traces, programs of single operations) is dropped by `jax.clear_caches()`.
 
-    >>> clear_caches()
+    See Also
+    --------
+    minimize, solve : keep programs here.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.clear_caches()
     """
     _CACHE.clear()
 

@@ -16,9 +16,28 @@ class Cost:
     A JVP or a VJP also counts the phi it evaluates, so a subgradient of one sample is `Cost(phi=1,
     vjp=1)`.
 
-    >>> Cost(phi=1, vjp=1) * 10 + Cost(phi=5)
+    Parameters
+    ----------
+    phi : an integer
+        Evaluations of phi at one sample.
+    jvp : an integer
+        Products of the Jacobian of one sample with a vector.
+    vjp : an integer
+        Products of its transpose with a vector.
+    oracle : an integer
+        Calls of a combinatorial oracle.
+
+    See Also
+    --------
+    Prices : what each call costs.
+    Solution : has the cost of a run.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.Cost(phi=1, vjp=1) * 10 + px.Cost(phi=5)
     Cost(phi=15, jvp=0, vjp=10, oracle=0)
-    >>> (Cost(phi=1, vjp=1) * 10).passes(10)
+    >>> (px.Cost(phi=1, vjp=1) * 10).passes(10)
     1.0
     """
 
@@ -44,7 +63,18 @@ class Cost:
     __rmul__ = __mul__
 
     def passes(self, n: int) -> float:
-        """Return effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass."""
+        """Return effective passes over n samples, (phi + jvp + vjp) / 2n: an SGD epoch is one pass.
+
+        Parameters
+        ----------
+        n : an integer
+            The number of samples.
+
+        Returns
+        -------
+        a number
+            The effective passes.
+        """
         return (self.phi + self.jvp + self.vjp) / (2 * n)
 
 
@@ -56,6 +86,33 @@ class Calls(eqx.Module):
     """How often a step called each part of a problem, as counts that a compiled loop can add up.
 
     `epoch` counts the epochs of an inner solver. The problem prices each call, oracle calls of f included.
+
+    Parameters
+    ----------
+    value : a count
+        Values of F on the problem of the step.
+    subgradient : a count
+        Subgradients of it.
+    push : a count
+        Products of its Jacobian with a vector.
+    pull : a count
+        Products of the transpose with a vector.
+    expand : a count
+        Expansions with a dense Jacobian.
+    epoch : a count
+        Epochs of an inner solver.
+
+    See Also
+    --------
+    Info : a step returns its calls in it.
+    Prices : what each call costs.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> total = px.Calls(value=1) + px.Calls(value=2, pull=1)
+    >>> int(total.value), int(total.pull)
+    (3, 1)
     """
 
     value: Any = _count()
@@ -71,10 +128,38 @@ class Calls(eqx.Module):
 
 @dataclass(frozen=True)
 class Prices:
-    """What each call costs, at given shapes; `step` is paid for every step and `init` once.
+    """The price of each call, at given shapes; `step` is paid for every step and `init` once.
 
-    >>> prices = Prices(step=Cost(phi=2), value=Cost(phi=10))
-    >>> prices.total(3, Calls(value=jnp.int32(1)))
+    Parameters
+    ----------
+    step : a `Cost`
+        The fixed price of a step.
+    init : a `Cost`
+        The price of the initial state.
+    value : a `Cost`
+        A value of F.
+    subgradient : a `Cost`
+        A subgradient of F.
+    push : a `Cost`
+        A product of the Jacobian with a vector.
+    pull : a `Cost`
+        A product of its transpose with a vector.
+    expand : a `Cost`
+        An expansion with a dense Jacobian.
+    epoch : a `Cost`
+        An epoch of an inner solver.
+
+    See Also
+    --------
+    Cost : what is counted.
+    Calls : how often each call was made.
+    AbstractSolver : its method `prices` returns them.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> prices = px.Prices(step=px.Cost(phi=2), value=px.Cost(phi=10))
+    >>> prices.total(3, px.Calls(value=1))
     Cost(phi=16, jvp=0, vjp=0, oracle=0)
     """
 
@@ -88,7 +173,20 @@ class Prices:
     epoch: Cost = Cost()
 
     def total(self, steps: int, calls: Calls | None) -> Cost:
-        """Return the cost of so many steps and of the calls that they counted, in Python integers."""
+        """Return the cost of so many steps and of the calls that they counted, in Python integers.
+
+        Parameters
+        ----------
+        steps : an integer
+            The number of steps.
+        calls : `Calls`, or None
+            What the steps counted beyond their fixed price.
+
+        Returns
+        -------
+        a `Cost`
+            What was spent.
+        """
         cost = self.step * steps
         if calls is None:
             return cost
@@ -100,6 +198,20 @@ class Prices:
     def passes(self, steps: Any, calls: Calls | None, n: int) -> Any:
         """Return the effective passes of init, so many steps and the calls that they counted, inside
         of a compiled program: a floating-point number, where `total` has Python integers.
+
+        Parameters
+        ----------
+        steps : a number
+            The number of steps.
+        calls : `Calls`, or None
+            What the steps counted beyond their fixed price.
+        n : an integer
+            The number of samples.
+
+        Returns
+        -------
+        a number
+            The effective passes.
         """
         spent = self.init.passes(n) + self.step.passes(n) * jnp.asarray(steps, float)
         if calls is None:
@@ -111,10 +223,21 @@ class Prices:
 
 
 class Status(enum.StrEnum):
-    """converged, almost, budget, stopped, stalled or diverged, also by their numbers from 0 on.
+    """How a run ended: converged, almost, budget, stopped, stalled or diverged, also by their numbers
+    from 0 on.
 
-    >>> Status.budget == "budget", Status(2) == "budget", Status.stalled.sentence
-    (True, True, 'No step decreases F any more, at this accuracy of the arithmetic.')
+    See Also
+    --------
+    Solution : has a status.
+    Result : has its number.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.Status.budget == "budget", px.Status(2) == "budget"
+    (True, True)
+    >>> px.Status.stalled.sentence
+    'No step decreases F any more, at this accuracy of the arithmetic.'
     """
 
     converged = "converged"
@@ -126,6 +249,13 @@ class Status(enum.StrEnum):
 
     @property
     def sentence(self) -> str:
+        """Return what the status means.
+
+        Returns
+        -------
+        a text
+            One sentence.
+        """
         return _SENTENCES[self]
 
     @classmethod

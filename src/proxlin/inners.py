@@ -106,7 +106,31 @@ def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 def residual(predict: Callable) -> Residual:
     """Return the inner map (w, (x, y)) -> predict(w, x) - y.
 
-    >>> phi = residual(lambda w, x: x @ w)
+    Parameters
+    ----------
+    predict : a function of (w, x)
+        The model for ONE row x; what it returns has the shape of one target y.
+
+    Returns
+    -------
+    an inner map
+        The function of (w, (x, y)) that a problem takes as `inner`.
+
+    Raises
+    ------
+    TypeError
+        predict is no function.
+
+    See Also
+    --------
+    MeanOfLosses, LossOfMean : take it as `inner`.
+    augmented_scores : the inner map of a structured output.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> phi = px.residual(lambda w, x: x @ w)
     >>> phi(jnp.eye(2), (jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0]))).tolist()
     [0.0, 1.0]
     """
@@ -152,6 +176,41 @@ def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScor
     the true output.
 
     `StructuredHinge(oracle)` of it is max_{y'} <s, y'> + cost(y, y') - <s, y>. Only the m scores are ever linearised.
+
+    Parameters
+    ----------
+    predict : a function of (w, x)
+        The scores (m,) of the parts of an output, for ONE x.
+    oracle : an oracle, such as `px.Chains(5, 3)`
+        The set of outputs, of m parts each.
+
+    Returns
+    -------
+    an inner map
+        The function of (w, (x, y)) that a problem takes as `inner`.
+
+    Raises
+    ------
+    TypeError
+        predict is no function, or oracle is none.
+
+    See Also
+    --------
+    StructuredHinge, EntropyHinge : the outer functions that go with it.
+    residual : the inner map of a regression.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> grid = px.MonotonePaths(2, 2)
+    >>> phi = px.augmented_scores(lambda w, x: w * x, grid)
+    >>> truth = jnp.array([1.0, 1.0, 0.0, 1.0])
+    >>> u = phi(jnp.array(2.0), (jnp.array([1.0, 2.0, 3.0, 1.0]), truth))
+    >>> u.tolist()
+    [2.0, 4.0, 7.0, 2.0, 8.0]
+    >>> float(px.StructuredHinge(grid).value(u))  # the best path has 11, the true one 8
+    3.0
     """
     check_oracle(oracle, "augmented_scores")
     return AugmentedScores(
@@ -160,9 +219,30 @@ def augmented_scores(predict: Callable, oracle: AbstractOracle) -> AugmentedScor
 
 
 class Linearized(eqx.Module):
-    """phi(anchor) + J(anchor) (w - anchor), by one JVP; J is never formed.
+    """The expansion phi(anchor) + J(anchor) (w - anchor) of an inner map, by one JVP; J is never
+    formed.
 
     Law: exact at the anchor, and affine in w, so that linearising it again changes nothing.
+
+    Parameters
+    ----------
+    inner : a function of (w, sample)
+        phi.
+    anchor : a tree like w
+        Where phi is expanded.
+
+    See Also
+    --------
+    residual : an inner map.
+    MeanOfLosses : its method `linearize(w)` uses it.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> line = px.Linearized(lambda w, x: w**2 * x, jnp.array([3.0]))
+    >>> line(jnp.array([4.0]), jnp.array([1.0])).tolist()  # 9 + 6 (4 - 3)
+    [15.0]
     """
 
     inner: Callable
@@ -179,12 +259,37 @@ class Linearized(eqx.Module):
 
 
 class SparseRows(eqx.Module):
-    """n sparse rows, padded to a common length: row i has values[i, j] in column indices[i, j].
+    """Data of n sparse rows, padded to a common length: row i has values[i, j] in column indices[i,
+    j].
 
     As data of a problem, its inner map sees one row and uses `x.values @ w[x.indices]`; padding has
     value 0.
 
-    >>> x = SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]], np.float32), 3)
+    Parameters
+    ----------
+    indices : an integer array (n, m)
+        The columns of the entries.
+    values : an array (n, m)
+        The entries; padding has the value 0.
+    columns : an integer
+        The number of columns.
+
+    Raises
+    ------
+    ValueError
+        indices and values have different shapes, or an index is not below columns.
+    TypeError
+        indices are not integers.
+
+    See Also
+    --------
+    MeanOfLosses : takes it as `data`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> x = px.SparseRows(np.array([[0, 2], [1, 0]]), np.array([[1.0, 2.0], [3.0, 0.0]]), 3)
     >>> x.dense().tolist()
     [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
     """
@@ -221,7 +326,13 @@ class SparseRows(eqx.Module):
         self.columns = columns
 
     def dense(self) -> Array:
-        """Return the rows as an array (n, columns); values on the same column add up."""
+        """Return the rows as an array (n, columns); values on the same column add up.
+
+        Returns
+        -------
+        an array (n, columns)
+            The rows, with zeros.
+        """
         values = jnp.asarray(self.values)
         n = len(values)
         rows = jnp.arange(n)[:, None]

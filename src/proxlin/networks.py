@@ -28,9 +28,33 @@ def activation_named(name: str) -> Callable:
 
 
 class MLP(eqx.Module):
-    """x -> W_L act(... act(W_1 x + b_1) ...) + b_L, a function of w = [{"W", "b"}, ...].
+    """The network x -> W_L act(... act(W_1 x + b_1) ...) + b_L, a function of w = [{"W", "b"}, ...].
 
-    >>> predict = MLP((3, 8, 2))
+    Parameters
+    ----------
+    sizes : a tuple of integers
+        The sizes of the input, of the hidden layers and of the output.
+    activation : a word
+        "tanh", "elu", "softplus", "gelu" or "sigmoid"; all of them are smooth.
+    bias : True or False
+        Whether the layers have b.
+
+    Raises
+    ------
+    ValueError
+        There are fewer than two sizes.
+
+    See Also
+    --------
+    CNN : a network for images.
+    residual : makes an inner map of it.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> predict = px.MLP((3, 8, 2))
     >>> w = predict.init(jax.random.key(0))
     >>> predict(w, jnp.ones(3)).shape
     (2,)
@@ -53,7 +77,20 @@ class MLP(eqx.Module):
         self.bias = flag(bias, "bias")
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Return weights N(0, 1/fan-in), and biases 0."""
+        """Return weights N(0, 1/fan-in), and biases 0.
+
+        Parameters
+        ----------
+        key : a key of `jax.random`
+            The randomness of the weights.
+        dtype : a dtype
+            That of the parameters; None is JAX's default.
+
+        Returns
+        -------
+        a list of dicts
+            w, the parameters.
+        """
         keys = jax.random.split(key, len(self.sizes) - 1)
         layers = []
         for key, (inputs, outputs) in zip(
@@ -95,10 +132,38 @@ class WithLinear(eqx.Module):
 
 
 class CNN(eqx.Module):
-    """An image (rows, cols, colours) -> R^k: stages of a 3x3 convolution, activation and 2x2 mean,
-    then linear.
+    """The network that takes an image (rows, cols, colours) to R^k: stages of a 3x3 convolution,
+    activation and 2x2 mean, then linear.
 
-    >>> predict = CNN((8, 8, 3), channels=(4, 8), outputs=1)
+    Parameters
+    ----------
+    shape : a tuple of three integers
+        The rows, columns and colours of an image.
+    channels : a tuple of integers
+        The channels after each stage; a stage halves the sides.
+    outputs : an integer
+        k.
+    activation : a word
+        "tanh", "elu", "softplus", "gelu" or "sigmoid"; all of them are smooth.
+
+    Raises
+    ------
+    TypeError
+        shape or channels is no tuple.
+    ValueError
+        The sides cannot be halved as often as there are stages.
+
+    See Also
+    --------
+    MLP : a network for vectors.
+    residual : makes an inner map of it.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> predict = px.CNN((8, 8, 3), channels=(4, 8), outputs=1)
     >>> predict(predict.init(jax.random.key(0)), jnp.ones((8, 8, 3))).shape
     (1,)
     """
@@ -136,7 +201,20 @@ class CNN(eqx.Module):
         self.activation = activation
 
     def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
-        """Return weights N(0, 1/fan-in), and biases 0."""
+        """Return weights N(0, 1/fan-in), and biases 0.
+
+        Parameters
+        ----------
+        key : a key of `jax.random`
+            The randomness of the weights.
+        dtype : a dtype
+            That of the parameters; None is JAX's default.
+
+        Returns
+        -------
+        a list of dicts
+            w, the parameters.
+        """
         rows, cols, colours = self.shape
         depths = (colours, *self.channels)
         *stage_keys, last_key = jax.random.split(key, len(depths))

@@ -31,10 +31,19 @@ WIDE = (np.float64, np.complex128)
 
 
 class PrecisionWarning(UserWarning):
-    """float64 numbers were given, but the work is done in float32, because other arrays are.
+    """The warning that float64 numbers were given, but the work is done in float32, because other
+    arrays are.
 
+    See Also
+    --------
+    minimize, solve : may warn so.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import proxlin as px
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", PrecisionWarning)  # float32 will do
+    ...     warnings.simplefilter("ignore", px.PrecisionWarning)  # float32 will do
     ...     pass  # px.minimize(problem, w)
     """
 

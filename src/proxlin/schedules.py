@@ -24,9 +24,22 @@ class AbstractSchedule(eqx.Module):
 
 
 class Constant(AbstractSchedule):
-    """s.
+    """The schedule t -> s.
 
-    >>> float(Constant(0.5)(3))
+    Parameters
+    ----------
+    s : a number
+        The step; it must be positive.
+
+    See Also
+    --------
+    InverseSqrt, Inverse : schedules that fall.
+    sgd : takes a number or a schedule.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> float(px.Constant(0.5)(3))
     0.5
     """
 
@@ -40,9 +53,22 @@ class Constant(AbstractSchedule):
 
 
 class InverseSqrt(AbstractSchedule):
-    """s / sqrt(t + 1).
+    """The schedule t -> s / sqrt(t + 1).
 
-    >>> float(InverseSqrt(0.5)(3))
+    Parameters
+    ----------
+    s : a number
+        The first step; it must be positive.
+
+    See Also
+    --------
+    Constant, Inverse : the other schedules.
+    sgd : takes a number or a schedule.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> float(px.InverseSqrt(0.5)(3))
     0.25
     """
 
@@ -56,9 +82,22 @@ class InverseSqrt(AbstractSchedule):
 
 
 class Inverse(AbstractSchedule):
-    """s / (t + 1).
+    """The schedule t -> s / (t + 1).
 
-    >>> float(Inverse(0.5)(3))
+    Parameters
+    ----------
+    s : a number
+        The first step; it must be positive.
+
+    See Also
+    --------
+    Constant, InverseSqrt : the other schedules.
+    sgd : takes a number or a schedule.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> float(px.Inverse(0.5)(3))
     0.125
     """
 

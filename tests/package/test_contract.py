@@ -118,6 +118,73 @@ def test_schedules():
     assert near([px.Inverse(0.5)(t) for t in range(3)], [0.5, 0.25, 0.5 / 3])
 
 
+class Absolute(px.AbstractSupport):
+    """f(u) = sum_j |u_j|, from the four methods that a loss of one's own needs."""
+
+    def argmax(self, u):
+        return jnp.sign(u)
+
+    def project(self, v):
+        return jnp.clip(v, -jnp.ones((), v.dtype), jnp.ones((), v.dtype))
+
+    def radius(self, k):
+        return math.sqrt(k)
+
+    def sharpness(self, k):
+        return 1.0
+
+
+class Descent(px.AbstractModel):
+    """F(w) + <v, x - w>, from the three methods that a model of one's own needs."""
+
+    def minimize(self, problem, w, step, key, memory):
+        return w - step * problem.subgradient(w), None, px.Info(px.Calls(value=1))
+
+    def prices(self, problem, w):
+        price = problem.prices(w)
+        return px.Prices(step=price.subgradient, value=price.value)
+
+    def name(self, full_batch):
+        return "descent"
+
+
+class Steps(px.AbstractSolver):
+    """w - v, from the three methods that a solver of one's own needs."""
+
+    def init(self, problem, w):
+        return px.State(w, jnp.zeros((), jnp.int32))
+
+    def step(self, problem, state, drawn):
+        w = state.w - problem.subgradient(state.w)
+        return px.State(w, state.t + 1), px.Info()
+
+    def prices(self, problem, w):
+        return px.Prices(step=problem.prices(w).subgradient)
+
+
+def test_parts_of_your_own():
+    f, u = Absolute(), jnp.array([3.0, -0.5], jnp.float32)
+    assert isinstance(f, px.AbstractProximable) and isinstance(f, px.AbstractOuter)
+    for ours, theirs in ((f, px.L1()), (f.smooth(0.5), px.L1().smooth(0.5))):
+        assert near(ours.value(u), theirs.value(u))
+        assert near(ours.prox(u, 1.0), theirs.prox(u, 1.0))
+    p = px.MeanOfLosses(px.residual(predict), f, (X, Y))
+    assert isinstance(p, px.AbstractProblem)
+    solver = px.ModelBased(Descent(), px.Constant(1.0), batch_size=None)
+    after = W - p.subgradient(W)
+    for each in (solver, Steps()):
+        state = each.init(p, W)
+        state, info = each.step(p, state, jax.random.key(0))
+        assert isinstance(state, px.State) and isinstance(info, px.Info)
+        assert near(each.iterate(state), after) and int(state.t) == 1
+        assert each.prices(p, W).step == px.Cost(phi=6, vjp=6)
+    assert solver.prices(p, W).total(2, px.Calls(value=1)) == px.Cost(phi=18, vjp=12)
+    assert solver.name() == "descent" and Steps().name() == "Steps"
+    assert isinstance(px.Chains(2, 2), px.AbstractOracle)
+    network = px.MLP((2, 4, 3))
+    assert network(network.init(jax.random.key(0)), jnp.zeros(2)).shape == (3,)
+
+
 def test_a_problem_goes_through_jit_and_scan():
     p = px.MeanOfLosses(px.residual(predict), px.L2(), (X, Y))
 

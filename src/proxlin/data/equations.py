@@ -166,10 +166,42 @@ def equations(
     ridge: Any = 0.0,
     weights: Any = None,
 ) -> LossOfMean:
-    """Return F(w) = f((1/n) sum_i phi_i(w)) on rows x (an array or `SparseRows`) with labels y = -1
-    or +1.
+    """Return F(w) = f((1/n) sum_i phi_i(w)), the nonlinear equations of Section 5.3 of the paper.
 
-    f is Huber(1) unless `outer` is given.
+    phi_i(w) = (l_1(m), ..., l_k(m)) has a loss for each entry, m = y_i <x_i, w> the margin.
+
+    Parameters
+    ----------
+    x : an array (n, p), or `SparseRows`
+        The features.
+    y : a vector (n,) of -1 and +1
+        The labels.
+    outer : an outer function, or None
+        f; None is `Huber(1)`.
+    losses : a list of words and functions
+        The losses of the margin; functions of one number are taken as they are.
+    ridge : a number
+        The weight of |w|^2 / 2, at least 0.
+    weights : a vector (n,), or None
+        One weight for each sample.
+
+    Returns
+    -------
+    a `LossOfMean`
+        The problem.
+
+    See Also
+    --------
+    LossOfMean : the problem that it returns.
+    stochastic_gauss_newton : the solver for it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proxlin.data.equations import equations
+    >>> p = equations(np.eye(2), np.array([1.0, -1.0]), losses=("tanh", "lorenz"))
+    >>> round(float(p.value(np.zeros(2))), 4)  # (1 + log(2)^2) / 2
+    0.7402
     """
     if isinstance(x, SparseRows):
         rows = SparseRows(x.indices, _signed(x.values, y), x.columns)

@@ -196,11 +196,50 @@ def terrain_maps(
     rewards: Mapping[str, float | int] = REWARDS,
     tiles: str | Path | None = None,
 ) -> Maps:
-    """Make `count` random maps of smooth regions of grass, desert, water and rock.
+    """Return `count` random maps of smooth regions of grass, desert, water and rock.
 
-    Map i depends on the seed and i alone: more maps begin with the fewer. `region` is the size of
-    the regions, in cells. `tiles` is a directory of images to lay instead of the procedural
-    textures (`terrain.read_tiles`).
+    Map i depends on the seed and i alone: more maps begin with the fewer.
+
+    Parameters
+    ----------
+    count : an integer
+        The number of maps.
+    rows : an integer
+        The rows of a map, in cells.
+    cols : an integer
+        Its columns.
+    tile : an integer
+        The pixels of the side of a cell.
+    seed : an integer
+        The randomness of the maps.
+    region : a positive number
+        The size of the regions, in cells.
+    rewards : a dict
+        The reward of a cell for each kind of terrain.
+    tiles : a folder, or None
+        Images to lay in place of the procedural textures (`terrain.read_tiles`).
+
+    Returns
+    -------
+    `Maps`
+        The pixels, the rewards and the best path of each map.
+
+    Raises
+    ------
+    UserError
+        A number is out of range, or there is one path only; it is a ValueError.
+
+    See Also
+    --------
+    MonotonePaths : the oracle of the paths.
+    StructuredHinge : the loss to learn them.
+
+    Examples
+    --------
+    >>> from proxlin.data.maps import terrain_maps
+    >>> maps = terrain_maps(2, rows=3, cols=4, tile=2)
+    >>> maps.pixels.shape, maps.rewards.shape, maps.paths.sum(axis=1).tolist()
+    ((2, 6, 8, 3), (2, 3, 4), [6, 6])
     """
     for what, number in (
         ("maps", count),

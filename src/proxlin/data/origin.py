@@ -41,5 +41,28 @@ class Origin:
 
 
 def generated(name: str, source: str) -> Origin:
-    """Return the origin of the data of a study that makes its own."""
+    """Return the origin of the data of a study that makes its own.
+
+    Parameters
+    ----------
+    name : a text
+        The name of the data.
+    source : a text
+        Where they come from, in words.
+
+    Returns
+    -------
+    an `Origin`
+        For `study(..., data=(origin,))`.
+
+    See Also
+    --------
+    experiments.engine.study.study : takes it.
+
+    Examples
+    --------
+    >>> from proxlin.data.origin import generated
+    >>> generated("planes", "drawn by the study").label
+    'planes'
+    """
     return Origin(name, "generated", source, "generated")

@@ -23,8 +23,35 @@ from ..types import Key, Params, dtype_of, parameters
 
 
 class Bootstrap(eqx.Module):
-    """The fits `w`, a leading axis of them, their standard error, and the ends of an interval; each a
-    tree like the parameters. `failed` fits diverged and are left out of both.
+    """The answer of `bootstrap`: the fits, and how they are spread.
+
+    Parameters
+    ----------
+    w : a tree
+        The fits, with a leading axis of them.
+    standard_error : a tree like the parameters
+        The deviation of the fits.
+    low : a tree like the parameters
+        The lower end of the interval.
+    high : a tree like the parameters
+        The upper end of the interval.
+    failed : an integer
+        How many fits diverged; they are left out of both.
+
+    See Also
+    --------
+    bootstrap : returns it.
+    covariance : standard errors by a formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> y = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [50.0]])
+    >>> p = px.MeanOfLosses(lambda w, y: w - y, px.SquaredL2(), y)
+    >>> spread = px.bootstrap(p, np.array([10.0]), count=200)
+    >>> spread.w.shape, int(spread.failed)
+    ((200, 1), 0)
     """
 
     w: Params
@@ -52,10 +79,49 @@ def bootstrap(
     has the quantiles (1 - level) / 2 and (1 + level) / 2 of the fits. The settings are those of
     `solve_many`.
 
+    Parameters
+    ----------
+    problem : a problem
+        The one that was solved.
+    w : a tree
+        Its minimiser, where every fit starts.
+    solver : a solver, or None
+        The method; None is exact prox-linear.
+    count : an integer
+        The number of fits, at least 2.
+    key : a key of `jax.random`, or None
+        The randomness of the weights.
+    level : a number between 0 and 1
+        That of the interval.
+    tol : a number
+        The tolerance of a fit.
+    **settings : named arguments
+        Those of `solve_many`, such as `chunk`.
+
+    Returns
+    -------
+    a `Bootstrap`
+        The fits, their standard error, and an interval.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range.
+    UserError
+        More than half of the fits diverged; it is a ValueError.
+
+    See Also
+    --------
+    covariance : standard errors by a formula.
+    solve_many : solves all fits at once.
+
+    Examples
+    --------
+    >>> import numpy as np
     >>> import proxlin as px
-    >>> y = jnp.asarray([[0.0], [1.0], [2.0], [3.0], [4.0], [50.0]])
+    >>> y = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [50.0]])
     >>> p = px.MeanOfLosses(lambda w, y: w - y, px.SquaredL2(), y)
-    >>> spread = px.bootstrap(p, jnp.asarray([10.0]), count=200)
+    >>> spread = px.bootstrap(p, np.array([10.0]), count=200)
     >>> bool(5 < spread.standard_error[0] < 10), bool(spread.low[0] < 10 < spread.high[0])
     (True, True)
     """

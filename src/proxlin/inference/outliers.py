@@ -31,10 +31,29 @@ AT_ONCE = 2**22  # numbers of a batch of starts, 32 MB in float64
 
 
 def cutoff(p: int, level: float = LEVEL) -> float:
-    """sqrt of the quantile of chi-square with p degrees of freedom: normal rows lie within it with
-    this probability.
+    """Return the square root of the quantile of chi-square with p degrees of freedom: normal rows lie
+    within it with this probability.
 
-    >>> round(cutoff(3), 4)
+    Parameters
+    ----------
+    p : an integer
+        The number of columns.
+    level : a number between 0 and 1
+        The probability.
+
+    Returns
+    -------
+    a number
+        The distance.
+
+    See Also
+    --------
+    inference.distances : what is compared with it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> round(px.inference.cutoff(3), 4)
     3.0575
     """
     return float(np.sqrt(chdtri(whole(p, "p"), 1 - level)))
@@ -47,9 +66,32 @@ def distances(X: Any, seed: int = 0, starts: int = STARTS) -> Float[np.ndarray, 
     The same seed gives the same numbers. Law: an affine map of the rows, x -> T x + b, changes
     nothing.
 
+    Parameters
+    ----------
+    X : an array (n, p)
+        The features, one row for each sample.
+    seed : an integer
+        The randomness of the starts.
+    starts : an integer
+        How many starts the search has.
+
+    Returns
+    -------
+    a vector (n,)
+        The distance of each row.
+
+    See Also
+    --------
+    inference.cutoff : what is far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> X[0] = [8.0, -8.0]
-    >>> int(np.argmax(distances(X))), bool(distances(X)[0] > cutoff(2))
+    >>> far = px.inference.distances(X)
+    >>> int(np.argmax(far)), bool(far[0] > px.inference.cutoff(2))
     (0, True)
     """
     check_seed(seed)

@@ -28,13 +28,43 @@ def mm_covariance(
 ) -> Float[np.ndarray, "p p"]:
     """Return the covariance of the coefficients of an MM-estimate.
 
-    X has the column of ones if there is an intercept; `residuals` are those of the estimate,
-    `initial` those of the S-estimate, `scale` is its M-scale, and `width` is c of the second step.
+    Parameters
+    ----------
+    X : an array (n, p)
+        The features, with a column of ones if there is an intercept.
+    residuals : a vector (n,)
+        Those of the estimate.
+    initial : a vector (n,)
+        Those of the S-estimate.
+    scale : a positive number
+        The M-scale of the S-estimate.
+    width : a number
+        c of the bisquare of the second step.
 
+    Returns
+    -------
+    an array (p, p)
+        The covariance.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not agree, or the columns of X cannot be told apart.
+
+    See Also
+    --------
+    inference.m_scale : the scale.
+    covariance : for a convex loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
     >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
     >>> r = np.sin(7 * np.arange(50.0))
-    >>> bool(mm_covariance(x, r, r, 1.0)[0, 0] < mm_covariance(x, 2 * r, 2 * r, 2.0)[0, 0])
-    True
+    >>> one, two = (px.inference.mm_covariance(x, s * r, s * r, s)[0, 0] for s in (1.0, 2.0))
+    >>> round(float(two / one), 6)
+    4.0
     """
     X = np.asarray(X, float)
     r = np.asarray(residuals, float)

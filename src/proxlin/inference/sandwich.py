@@ -38,7 +38,8 @@ Matrix = Float[np.ndarray, "d d"]
 
 
 def covariance(problem: AbstractProblem, w: Params, kind: str = "sandwich") -> Matrix:
-    """A^-1 B A^-1 / n, the covariance of a minimiser w of a mean of losses over independent rows.
+    """Return A^-1 B A^-1 / n, the covariance of a minimiser w of a mean of losses over independent
+    rows.
 
     The order of rows and columns is that of `ravel_pytree(w)`. `kind` says what A and B are:
 
@@ -53,11 +54,40 @@ def covariance(problem: AbstractProblem, w: Params, kind: str = "sandwich") -> M
     minimiser is warned of. An f with kinks of another kind is refused; smooth it, or take the
     bootstrap.
 
-    >>> import jax.numpy as jnp
-    >>> from proxlin import MeanOfLosses, SquaredL2, residual
-    >>> y = jnp.array([[1.0], [2.0], [3.0], [6.0]])
-    >>> mean = MeanOfLosses(residual(lambda w, x: w), SquaredL2(), (y, y))
-    >>> covariance(mean, jnp.array([3.0]))  # of the mean of y: its variance 14 / 4, over n = 4
+    Parameters
+    ----------
+    problem : a `MeanOfLosses`
+        The one that was solved.
+    w : a tree
+        Its minimiser.
+    kind : a word
+        "sandwich", "hessian", "rlm", "kernel" or "nid".
+
+    Returns
+    -------
+    an array (d, d)
+        The covariance, in the order of `ravel_pytree(w)`.
+
+    Raises
+    ------
+    TypeError
+        The problem is no `MeanOfLosses`, or f has kinks of another kind, or it is called inside of
+        a trace.
+    ValueError
+        The kind does not go with the problem, or there are too many parameters.
+
+    See Also
+    --------
+    bootstrap : standard errors for every f.
+    inference.mm_covariance : for an MM-estimate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> y = np.array([[1.0], [2.0], [3.0], [6.0]])
+    >>> mean = px.MeanOfLosses(px.residual(lambda w, x: w), px.SquaredL2(), (y, y))
+    >>> px.covariance(mean, np.array([3.0]))  # of the mean of y: its variance 14 / 4, over n = 4
     array([[0.875]])
     """
     check_problem(problem, "covariance")

@@ -23,9 +23,27 @@ STEPS = 200
 
 
 def mad(residuals: Float[Array, " n"]) -> Float[Array, ""]:
-    """1.4826 median |r|, around 0.
+    """Return 1.4826 median |r|, around 0.
 
-    >>> round(float(mad(jnp.array([1.0, -2.0, 30.0]))), 4)
+    Parameters
+    ----------
+    residuals : a vector (n,)
+        r.
+
+    Returns
+    -------
+    a number
+        The scale.
+
+    See Also
+    --------
+    inference.huber_scale, inference.m_scale : other scales.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> round(float(px.inference.mad(jnp.array([1.0, -2.0, 30.0]))), 4)
     2.9652
     """
     return NORMAL * jnp.median(jnp.abs(residuals))
@@ -34,7 +52,7 @@ def mad(residuals: Float[Array, " n"]) -> Float[Array, ""]:
 def huber_scale(
     residuals: Float[Array, " n"], k: float = 1.345, parameters: int = 0
 ) -> Float[Array, ""]:
-    """The s > 0 with s^2 = sum_i min(r_i^2, (k s)^2) / ((n - p) gamma), the limit of rlm's
+    """Return the s > 0 with s^2 = sum_i min(r_i^2, (k s)^2) / ((n - p) gamma), the limit of rlm's
     iteration; 0 if too many r are 0.
 
         gamma = E min(z^2, k^2),  z standard normal
@@ -43,7 +61,29 @@ def huber_scale(
     residuals as squares, and the others cut. The limit is the least fixed point of those lines that
     have one.
 
-    >>> print(jnp.round(huber_scale(jnp.array([1.0, -1.0, 2.0, -100.0])), 4))
+    Parameters
+    ----------
+    residuals : a vector (n,)
+        r.
+    k : a number
+        Where a residual is cut, in units of s.
+    parameters : an integer
+        p, the number of parameters that were fitted.
+
+    Returns
+    -------
+    a number
+        The scale.
+
+    See Also
+    --------
+    inference.mad, inference.m_scale : other scales.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> round(float(px.inference.huber_scale(jnp.array([1.0, -1.0, 2.0, -100.0]))), 4)
     2.4116
     """
     inside = math.erf(k / math.sqrt(2))
@@ -61,12 +101,34 @@ def huber_scale(
 def m_scale(
     residuals: Float[Array, " n"], c: float = BISQUARE, parameters: int = 0
 ) -> Float[Array, ""]:
-    """The s with sum_i rho(r_i / s) / (n - p) = 1/2, rho(t) = 1 - (1 - min(t^2/c^2, 1))^3; 0 if
+    """Return the s with sum_i rho(r_i / s) / (n - p) = 1/2, rho(t) = 1 - (1 - min(t^2/c^2, 1))^3; 0 if
     half of the r are 0.
 
     It is the limit of s^2 <- 2 s^2 mean rho(r / s). `lmrob` has p = the number of coefficients.
 
-    >>> print(jnp.round(m_scale(jnp.array([1.0, -1.0, 2.0, -100.0])), 4))
+    Parameters
+    ----------
+    residuals : a vector (n,)
+        r.
+    c : a number
+        The width of Tukey's bisquare.
+    parameters : an integer
+        p, the number of parameters that were fitted.
+
+    Returns
+    -------
+    a number
+        The scale.
+
+    See Also
+    --------
+    inference.mad, inference.huber_scale : other scales.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> round(float(px.inference.m_scale(jnp.array([1.0, -1.0, 2.0, -100.0]))), 4)
     2.4701
     """
     count = residuals.shape[0] - parameters

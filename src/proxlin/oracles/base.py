@@ -33,68 +33,200 @@ class AbstractOracle(eqx.Module):
 
     To add an oracle, write the abstract methods; `best` and `expectations` see a batch of checked
     scores.
+
+    See Also
+    --------
+    MonotonePaths, Chains : the oracles that are there.
+    StructuredHinge, EntropyHinge : the losses of an oracle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> grid = px.MonotonePaths(2, 2)
+    >>> a = np.array([1.0, 2.0, 3.0, 1.0])
+    >>> float(grid.score(a)), grid.argmax(a).tolist()
+    (5.0, [1.0, 0.0, 1.0, 1.0])
+    >>> grid.size(), grid.count(), grid.ones(), grid.diameter()
+    (4, 2, 3, 2)
+    >>> grid.marginals(np.zeros(4)).round(6).tolist()
+    [1.0, 0.5, 0.5, 1.0]
     """
 
     @abc.abstractmethod
     def size(self) -> int:
-        """m, the number of parts."""
+        """Return m, the number of parts.
+
+        Returns
+        -------
+        an integer
+            m.
+        """
 
     @abc.abstractmethod
     def count(self) -> int:
-        """|Y|, an exact Python integer (it may exceed 2^64)."""
+        """Return |Y|, the number of outputs.
+
+        Returns
+        -------
+        an integer
+            |Y|, an exact Python integer (it may exceed 2^64).
+        """
 
     @abc.abstractmethod
     def ones(self) -> int:
-        """max_y |y|^2, the largest number of parts of an output."""
+        """Return max_y |y|^2, the largest number of parts of an output.
+
+        Returns
+        -------
+        an integer
+            The largest number of parts.
+        """
 
     @abc.abstractmethod
     def diameter(self) -> int:
-        """max_{y, y'} |y - y'|^2, the largest number of parts in which two outputs differ."""
+        """Return max_{y, y'} |y - y'|^2, the largest number of parts in which two outputs differ.
+
+        Returns
+        -------
+        an integer
+            The number of parts.
+        """
 
     @abc.abstractmethod
     def cost(self, y: Shaped[Array | np.ndarray, " m"]) -> Float[Array, " m"]:
-        """The Hamming cost by parts: <cost(y), y'> is the number of mistakes of y' when y is the
-        truth.
+        """Return the Hamming cost by parts: <cost(y), y'> is the number of mistakes of y' when y is
+        the truth.
+
+        Parameters
+        ----------
+        y : a vector (m,) of 0 and 1
+            The true output.
+
+        Returns
+        -------
+        a vector (m,)
+            The cost of each part.
         """
 
     @abc.abstractmethod
     def best(
         self, a: Float[Array, "b m"], count: int
     ) -> tuple[Float[Array, "b k"], Float[Array, "b k m"]]:
-        """`top` for a batch whose entries are finite or -inf; members of a score -inf may be anything finite."""
+        """Return what `top` returns, for a batch whose entries are finite or -inf; members of a score
+        -inf may be anything finite.
+
+        Parameters
+        ----------
+        a : an array (b, m)
+            The scores of the parts, one row for each instance.
+        count : an integer
+            How many outputs are asked for.
+
+        Returns
+        -------
+        a pair of arrays
+            Scores (b, count) and members (b, count, m).
+        """
 
     @abc.abstractmethod
     def expectations(
         self, a: Float[Array, "b m"]
     ) -> tuple[Float[Array, " b"], Float[Array, "b m"]]:
-        """`log_partition` and `marginals` for a batch of finite entries."""
+        """Return `log_partition` and `marginals` for a batch of finite entries.
+
+        Parameters
+        ----------
+        a : an array (b, m)
+            The scores of the parts, one row for each instance.
+
+        Returns
+        -------
+        a pair of arrays
+            The log partition functions (b,) and the marginals (b, m).
+        """
 
     def score(self, a: Vector) -> Float[Array, ""]:
-        """max_y <a, y>; -inf where every output is forbidden."""
+        """Return max_y <a, y>.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+
+        Returns
+        -------
+        a number
+            The maximum; -inf where every output is forbidden.
+        """
         return self.top(a, 1)[0][0]
 
     def argmax(self, a: Vector) -> Float[Array, " m"]:
-        """argmax_y <a, y>, always 0/1: the first one in the order of `top`."""
+        """Return argmax_y <a, y>, always 0/1: the first one in the order of `top`.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+
+        Returns
+        -------
+        a vector (m,) of 0 and 1
+            The output of the best score.
+        """
         return self.top(a, 1)[1][0]
 
     def top(
         self, a: Vector, count: int
     ) -> tuple[Float[Array, " k"], Float[Array, "k m"]]:
-        """Return the `count` outputs of largest <a, y>: scores (count,) and members (count, m),
-        best first, distinct.
+        """Return the `count` outputs of largest <a, y>, best first, distinct.
 
         Where fewer outputs exist, the rest has the score -inf and members 0, last. The order is
         total and does not depend on count: top(a, j) is the beginning of top(a, k) for j <= k.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+        count : an integer
+            How many outputs are asked for.
+
+        Returns
+        -------
+        a pair of arrays
+            Scores (count,) and members (count, m).
         """
         count = whole(count, "The number of outputs asked of `top`")
         return _top(self, check_vector(self, a), count)
 
     def log_partition(self, a: Vector) -> Float[Array, ""]:
-        """log sum_y exp <a, y>; at temperature nu: nu * log_partition(a / nu)."""
+        """Return log sum_y exp <a, y>; at temperature nu: nu * log_partition(a / nu).
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+
+        Returns
+        -------
+        a number
+            The log partition function.
+        """
         return _log_partition(self, check_vector(self, a))
 
     def marginals(self, a: Vector) -> Float[Array, " m"]:
-        """sum_y y exp(<a, y>) / sum_y exp(<a, y>), the gradient of `log_partition`."""
+        """Return sum_y y exp(<a, y>) / sum_y exp(<a, y>), the gradient of `log_partition`.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+
+        Returns
+        -------
+        a vector (m,)
+            The probability of each part.
+        """
         return _expectations(self, check_vector(self, a))[1]
 
     def operator_norm(self, count: int | None = None) -> float:
@@ -109,6 +241,16 @@ class AbstractOracle(eqx.Module):
         |Y| times. Proof: P_S' C P_S is |S| times the covariance of a uniform row, and the variance
         of <y, v> is at most a quarter of its range squared, which is at most diameter |v|^2 / 4.
         The same bound without |S| holds for the entropy smoothing.
+
+        Parameters
+        ----------
+        count : an integer, or None
+            How many outputs P has; None is all of them.
+
+        Returns
+        -------
+        a number
+            The bound.
         """
         rows = self.count()
         if count is not None:

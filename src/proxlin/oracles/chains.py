@@ -14,7 +14,7 @@ from .base import AbstractOracle, check_vector
 
 
 class Chains(AbstractOracle):
-    """Labellings c_0, ..., c_{length-1} of a chain.
+    """The oracle of the labellings c_0, ..., c_{length-1} of a chain.
 
         max_c sum_t unary[t, c_t] + sum_t pairwise[t, c_t, c_{t+1}],   |Y| = labels^length
 
@@ -28,10 +28,27 @@ class Chains(AbstractOracle):
     the truth the same way. Each labelling of the short sequence is then exactly one output, with
     its own score, and padded positions cost nothing.
 
+    Parameters
+    ----------
+    length : an integer
+        The number of positions.
+    labels : an integer
+        The number of labels.
+
+    See Also
+    --------
+    MonotonePaths : the oracle of paths in a grid.
+    AbstractOracle : the methods of every oracle.
+    StructuredHinge : the loss of an oracle.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
-    >>> chain = Chains(length=2, labels=2)
-    >>> a = chain.join(jnp.array([[1.0, 0.0], [0.0, 3.0]]), jnp.array([[[0.0, -2.0], [0.0, 0.0]]]))
-    >>> scores, members = chain.top(a, 3)
+    >>> import proxlin as px
+    >>> chain = px.Chains(length=2, labels=2)
+    >>> unary = jnp.array([[1.0, 0.0], [0.0, 3.0]])
+    >>> pairwise = jnp.array([[[0.0, -2.0], [0.0, 0.0]]])
+    >>> scores, members = chain.top(chain.join(unary, pairwise), 3)
     >>> print(scores, [chain.decode(y).tolist() for y in members])
     [3. 2. 1.] [[1, 1], [0, 1], [0, 0]]
     """
@@ -53,7 +70,13 @@ class Chains(AbstractOracle):
         return 2 * self.length - 1
 
     def diameter(self) -> int:
-        """2 (2 length - 1): two labellings need share no part."""
+        """Return 2 (2 length - 1): two labellings need share no part.
+
+        Returns
+        -------
+        an integer
+            The largest number of parts in which two labellings differ.
+        """
         if self.labels == 1:
             return 0
         return 2 * self.ones()
@@ -65,7 +88,20 @@ class Chains(AbstractOracle):
     def join(
         self, unary: Num[Array, "t c"], pairwise: Num[Array, "s c c"]
     ) -> Num[Array, " m"]:
-        """Return [unary, pairwise] raveled: the vector a, or y."""
+        """Return [unary, pairwise] raveled: the vector a, or y.
+
+        Parameters
+        ----------
+        unary : an array (length, labels)
+            What belongs to one position.
+        pairwise : an array (length-1, labels, labels)
+            What belongs to two neighbours.
+
+        Returns
+        -------
+        a vector (m,)
+            Both in one vector.
+        """
         return _raveled(unary, pairwise)
 
     def split(
@@ -73,6 +109,16 @@ class Chains(AbstractOracle):
     ) -> tuple[Num[Array, "t c"], Num[Array, "s c c"]]:
         """Return unary (length, labels) and pairwise (length-1, labels, labels), the inverse of
         `join`.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            Scores, or an output.
+
+        Returns
+        -------
+        a pair of arrays
+            unary and pairwise.
         """
         at = self.length * self.labels
         unary = a[:at].reshape(self.length, self.labels)
@@ -84,7 +130,20 @@ class Chains(AbstractOracle):
         a: Num[Array | np.ndarray, " m"],
         length: Int[Array | np.ndarray, ""] | int,
     ) -> Float[Array, " m"]:
-        """Return a with the positions from `length` >= 1 on fixed to label 0, at score 0."""
+        """Return a with the positions from `length` >= 1 on fixed to label 0, at score 0.
+
+        Parameters
+        ----------
+        a : a vector (m,)
+            The scores of the parts.
+        length : an integer
+            The length of the shorter sequence, at least 1.
+
+        Returns
+        -------
+        a vector (m,)
+            The scores, in which the positions from `length` on have one choice.
+        """
         unary, pairwise = self.split(check_vector(self, a))
         inside = jnp.arange(self.length) < length
         only_label_0 = jnp.full_like(unary[:1], -jnp.inf).at[:, 0].set(0)
@@ -97,7 +156,25 @@ class Chains(AbstractOracle):
         labels: Int[Array | np.ndarray, " t"],
         length: Int[Array | np.ndarray, ""] | int | None = None,
     ) -> Float[Array, " m"]:
-        """Return the 0/1 vector y of a labelling (length,), with label 0 from `length` on."""
+        """Return the 0/1 vector y of a labelling (length,), with label 0 from `length` on.
+
+        Parameters
+        ----------
+        labels : an integer vector (length,)
+            The labelling.
+        length : an integer, or None
+            The length of a shorter sequence.
+
+        Returns
+        -------
+        a vector (m,) of 0 and 1
+            y.
+
+        Raises
+        ------
+        ValueError
+            There are not as many labels as positions.
+        """
         labels = jnp.asarray(labels)
         if labels.shape != (self.length,):
             raise ValueError(
@@ -109,7 +186,18 @@ class Chains(AbstractOracle):
         return self._members(one_output, float)[0, 0]
 
     def decode(self, y: Num[Array | np.ndarray, " m"]) -> Int[Array, " t"]:
-        """Return the labels (length,) of a 0/1 vector y, the inverse of `encode`."""
+        """Return the labels (length,) of a 0/1 vector y, the inverse of `encode`.
+
+        Parameters
+        ----------
+        y : a vector (m,) of 0 and 1
+            An output.
+
+        Returns
+        -------
+        an integer vector (length,)
+            The labels.
+        """
         unary, _ = self.split(check_vector(self, y))
         return jnp.argmax(unary, axis=1)
 

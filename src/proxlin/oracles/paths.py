@@ -19,16 +19,33 @@ COUNTED = 12
 
 
 class MonotonePaths(AbstractOracle):
-    """Paths of right and down moves from the top left to the bottom right cell of a grid.
+    """The oracle of the paths of right and down moves from the top left to the bottom right cell of a
+    grid.
 
         max_y sum_{r, c} a[r, c] y[r, c],   y the indicator of a path,   |Y| = binom(rows + cols - 2, rows - 1)
 
     a is the row-major (rows*cols,) vector of cell rewards. Ties go to the predecessor above, before
     the one to the left. cost(y) = 1 - y: the number of cells off the true path.
 
-    >>> import jax.numpy as jnp
-    >>> grid = jnp.array([[1.0, 5.0, 0.0], [2.0, 0.0, 1.0]])
-    >>> scores, members = MonotonePaths(2, 3).top(grid.ravel(), 4)
+    Parameters
+    ----------
+    rows : an integer
+        The rows of the grid.
+    cols : an integer
+        The columns of the grid.
+
+    See Also
+    --------
+    Chains : the oracle of labels in a row.
+    AbstractOracle : the methods of every oracle.
+    StructuredHinge : the loss of an oracle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> grid = np.array([[1.0, 5.0, 0.0], [2.0, 0.0, 1.0]])
+    >>> scores, members = px.MonotonePaths(2, 3).top(grid.ravel(), 4)
     >>> print(scores)
     [  7.   7.   4. -inf]
     >>> print(members[0].reshape(2, 3))
@@ -53,7 +70,13 @@ class MonotonePaths(AbstractOracle):
         return self.rows + self.cols - 1
 
     def diameter(self) -> int:
-        """2 (rows + cols - 3): two paths always share both corners, and need share no more."""
+        """Return 2 (rows + cols - 3): two paths always share both corners, and need share no more.
+
+        Returns
+        -------
+        an integer
+            The largest number of cells in which two paths differ.
+        """
         if min(self.rows, self.cols) == 1:
             return 0
         return 2 * (self.ones() - 2)

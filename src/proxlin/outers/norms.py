@@ -62,10 +62,20 @@ def _unit(u: Vector) -> Float[Array, " k"]:
 
 
 class L2(AbstractSupport):
-    """f(u) = |u|_2; V the unit ball.
+    """The norm f(u) = |u|_2; V is the unit ball.
 
-    >>> float(L2().value(jnp.array([3.0, 4.0])))
-    5.0
+    See Also
+    --------
+    SquaredL2 : its square, as least squares have it.
+    L1, LInf : other norms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, 4.0])
+    >>> float(px.L2().value(u)), px.L2().prox(u, 2.5).round(6).tolist()
+    (5.0, [1.5, 2.0])
     """
 
     def value(self, u: Vector) -> Float[Array, ""]:
@@ -92,10 +102,20 @@ class L2(AbstractSupport):
 
 
 class LInf(AbstractSupport):
-    """f(u) = max_j |u_j|; V the unit ball of l1.
+    """The norm f(u) = max_j |u_j|; V is the unit ball of l1.
 
-    >>> float(LInf().value(jnp.array([3.0, -4.0])))
-    4.0
+    See Also
+    --------
+    L1, L2 : other norms.
+    Max : the largest entry, with its sign.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, -4.0])
+    >>> float(px.LInf().value(u)), px.LInf().subgradient(u).tolist()
+    (4.0, [0.0, -1.0])
     """
 
     def value(self, u: Vector) -> Float[Array, ""]:
@@ -121,10 +141,20 @@ class LInf(AbstractSupport):
 
 
 class Max(AbstractSupport):
-    """f(u) = max_j u_j; V the simplex.
+    """The largest entry f(u) = max_j u_j; V is the simplex.
 
-    >>> float(Max().value(jnp.array([3.0, -4.0])))
-    3.0
+    See Also
+    --------
+    LInf : the largest absolute entry.
+    Hinge : the sum of the positive entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, -4.0])
+    >>> float(px.Max().value(u)), px.Max().subgradient(u).tolist()
+    (3.0, [1.0, 0.0])
     """
 
     def value(self, u: Vector) -> Float[Array, ""]:
@@ -151,7 +181,13 @@ class AbstractBox(AbstractSupport):
 
     @abc.abstractmethod
     def bounds(self) -> tuple[Scalar, Scalar]:
-        """(low, high)."""
+        """Return the ends of the box V = [low, high]^k.
+
+        Returns
+        -------
+        a pair
+            low and high.
+        """
 
     def value(self, u: Vector) -> Float[Array, ""]:
         low, high = self.bounds()
@@ -181,10 +217,21 @@ class AbstractBox(AbstractSupport):
 
 
 class L1(AbstractBox):
-    """f(u) = sum_j |u_j|; V = [-1, 1]^k.
+    """The norm f(u) = sum_j |u_j|; V = [-1, 1]^k.
 
-    >>> float(L1().value(jnp.array([3.0, -4.0])))
-    7.0
+    See Also
+    --------
+    Huber : rounds the kink at 0.
+    Quantile : counts the two signs differently.
+    L2, LInf : other norms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, -4.0])
+    >>> float(px.L1().value(u)), px.L1().prox(u, 1.0).tolist()
+    (7.0, [2.0, -3.0])
     """
 
     def bounds(self) -> tuple[Scalar, Scalar]:
@@ -195,10 +242,20 @@ class L1(AbstractBox):
 
 
 class Hinge(AbstractBox):
-    """f(u) = sum_j max(u_j, 0); V = [0, 1]^k.
+    """The hinge f(u) = sum_j max(u_j, 0); V = [0, 1]^k.
 
-    >>> float(Hinge().value(jnp.array([3.0, -4.0])))
-    3.0
+    See Also
+    --------
+    Max : the largest entry.
+    StructuredHinge : the hinge of a structured output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, -4.0])
+    >>> float(px.Hinge().value(u)), px.Hinge().subgradient(u).tolist()
+    (3.0, [1.0, 0.0])
     """
 
     def bounds(self) -> tuple[Scalar, Scalar]:
@@ -209,12 +266,32 @@ class Hinge(AbstractBox):
 
 
 class Quantile(AbstractBox):
-    """f(u) = sum_j max((1 - q) u_j, -q u_j), 0 < q < 1; V = [-q, 1 - q]^k.
+    """The check function f(u) = sum_j max((1 - q) u_j, -q u_j), 0 < q < 1; V = [-q, 1 - q]^k.
 
     It is for u = prediction - y, which is what `px.residual` returns: the minimiser predicts the
     q-quantile of y.
 
-    >>> [round(float(Quantile(0.9).value(jnp.array([u]))), 6) for u in (1.0, -1.0)]
+    Parameters
+    ----------
+    q : a number between 0 and 1
+        The level of the quantile; 0.5 is half of `L1`, and fits the median.
+
+    Raises
+    ------
+    ValueError
+        q is not between 0 and 1.
+
+    See Also
+    --------
+    L1 : the median.
+    residual : u = prediction - y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> f = px.Quantile(0.9)
+    >>> [round(float(f.value(np.array([u]))), 6) for u in (1.0, -1.0)]
     [0.1, 0.9]
     """
 
@@ -267,12 +344,27 @@ class Origin(AbstractSupport):
 
 
 class Huber(AbstractProximable):
-    """f(u) = sum_j u_j^2 / 2 where |u_j| <= delta, else delta (|u_j| - delta / 2).
+    """The Huber loss f(u) = sum_j u_j^2 / 2 where |u_j| <= delta, else delta (|u_j| - delta / 2).
 
-    The smoothing with nu = 1 of delta |u|_1.
+    It is the smoothing with nu = 1 of delta |u|_1.
 
-    >>> float(Huber(1.0).value(jnp.array([0.5, -2.0])))
-    1.625
+    Parameters
+    ----------
+    delta : a positive number
+        Where the square ends and the line begins.
+
+    See Also
+    --------
+    L1 : the loss without the square.
+    SquaredL2 : the loss without the line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([0.5, -2.0])
+    >>> float(px.Huber(1.0).value(u)), px.Huber(1.0).subgradient(u).tolist()
+    (1.625, [0.5, -1.0])
     """
 
     delta: Number
@@ -312,10 +404,20 @@ class Huber(AbstractProximable):
 
 
 class SquaredL2(AbstractProximable):
-    """f(u) = |u|_2^2 / 2, the classical Gauss-Newton loss.
+    """The square f(u) = |u|_2^2 / 2, the classical Gauss-Newton loss.
 
-    >>> float(SquaredL2().value(jnp.array([3.0, 4.0])))
-    12.5
+    See Also
+    --------
+    L2 : the norm itself.
+    Huber : a square that outliers do not dominate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> u = np.array([3.0, 4.0])
+    >>> float(px.SquaredL2().value(u)), px.SquaredL2().prox(u, 1.0).tolist()
+    (12.5, [1.5, 2.0])
     """
 
     def dual_form(self) -> tuple[AbstractSupport, Scalar]:

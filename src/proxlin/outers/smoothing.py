@@ -22,13 +22,29 @@ def smoothing(nu: Any) -> Number:
 
 
 class Smoothed(AbstractProximable):
-    """f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2, with gradient P_V(u / nu).
+    """The smoothing of a support function, f_nu(u) = max_{v in V} <u, v> - nu/2 |v|^2, with gradient
+    P_V(u / nu).
 
     Law: f_nu <= f <= f_nu + nu r^2 / 2, r the radius of V. Huber and |u|^2/2 are of this form with
     nu = 1.
 
-    >>> from proxlin.outers import L2
-    >>> float(L2().smooth(2.0).value(jnp.array([0.0, 4.0])))
+    Parameters
+    ----------
+    support : a support function
+        f, with its set V.
+    nu : a positive number
+        How much f is smoothed.
+
+    See Also
+    --------
+    L2, L1, LInf, Max, Hinge, Quantile : `f.smooth(nu)` of these returns it.
+    Huber : the smoothing of delta |u|_1 with nu = 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> float(px.L2().smooth(2.0).value(np.array([0.0, 4.0])))
     3.0
     """
 
@@ -71,8 +87,27 @@ class Smoothed(AbstractProximable):
 
 
 class Envelope(AbstractProximable):
-    """f_nu(u) = f(p) + |u - p|^2 / 2nu at p = prox(u, nu), for any proximable f; gradient (u - p) /
-    nu.
+    """The Moreau envelope f_nu(u) = f(p) + |u - p|^2 / 2nu at p = prox(u, nu), for any proximable f;
+    its gradient is (u - p) / nu.
+
+    Parameters
+    ----------
+    outer : a function with a prox
+        f.
+    nu : a positive number
+        How much f is smoothed.
+
+    See Also
+    --------
+    AbstractProximable : its `smooth(nu)` returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> from proxlin.outers import Envelope
+    >>> float(Envelope(px.L1(), 1.0).value(np.array([3.0, -0.5])))
+    2.625
     """
 
     outer: AbstractProximable

@@ -33,7 +33,18 @@ class AbstractStructured(AbstractOuter):
 
     @abc.abstractmethod
     def mean(self, u: Vector) -> Float[Array, " m"]:
-        """Return the output y, or the mean of outputs, whose (y, -1) is the subgradient at u."""
+        """Return the output y, or the mean of outputs, whose (y, -1) is the subgradient at u.
+
+        Parameters
+        ----------
+        u : a vector (m + 1,)
+            The part scores with their cost, and the score of the truth.
+
+        Returns
+        -------
+        a vector (m,)
+            The output, or the mean.
+        """
 
     def subgradient(self, u: Vector) -> Float[Array, " k"]:
         u = self._checked(u)
@@ -71,14 +82,31 @@ class AbstractHinge(AbstractStructured):
 
 
 class StructuredHinge(AbstractHinge):
-    """f(u) = max_{y in Y} <u[:m], y> - u[m].
+    """The structural hinge f(u) = max_{y in Y} <u[:m], y> - u[m].
 
     `smooth(nu)` takes the `top` best outputs: f_nu <= f <= f_nu + nu / 2.
 
-    >>> from proxlin.oracles import MonotonePaths
-    >>> f = StructuredHinge(MonotonePaths(2, 2))
-    >>> print(f.value(jnp.array([1.0, 2.0, 3.0, 1.0, 4.0])), f.subgradient(jnp.array([1.0, 2.0, 3.0, 1.0, 4.0])))
-    1.0 [ 1.  0.  1.  1. -1.]
+    Parameters
+    ----------
+    oracle : an oracle, such as `px.Chains(5, 3)`
+        The set Y of outputs, of m parts each.
+    top : an integer
+        How many of the best outputs `smooth(nu)` takes.
+
+    See Also
+    --------
+    EntropyHinge : the same f, smoothed over all outputs.
+    augmented_scores : the inner map that goes with it.
+    MonotonePaths, Chains : oracles.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> f = px.StructuredHinge(px.MonotonePaths(2, 2))
+    >>> u = np.array([1.0, 2.0, 3.0, 1.0, 4.0])
+    >>> float(f.value(u)), f.subgradient(u).tolist()
+    (1.0, [1.0, 0.0, 1.0, 1.0, -1.0])
     """
 
     oracle: AbstractOracle
@@ -95,10 +123,29 @@ class StructuredHinge(AbstractHinge):
 
 
 class EntropyHinge(AbstractHinge):
-    """f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)` takes all
-    outputs.
+    """The structural hinge f(u) = max_{y in Y} <u[:m], y> - u[m], as StructuredHinge, but `smooth(nu)`
+    takes all outputs.
 
     f <= f_nu <= f + nu log|Y|.
+
+    Parameters
+    ----------
+    oracle : an oracle, such as `px.Chains(5, 3)`
+        The set Y of outputs, of m parts each.
+
+    See Also
+    --------
+    StructuredHinge : the same f, smoothed over the best outputs.
+    augmented_scores : the inner map that goes with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> f = px.EntropyHinge(px.MonotonePaths(2, 2))
+    >>> u = np.array([1.0, 2.0, 3.0, 1.0, 4.0])
+    >>> float(f.value(u)), bool(f.smooth(0.1).value(u) >= f.value(u))
+    (1.0, True)
     """
 
     oracle: AbstractOracle
@@ -108,14 +155,37 @@ class EntropyHinge(AbstractHinge):
 
 
 class SimplexSmoothing(AbstractStructured):
-    """f_nu(u) = max_{p in simplex} <p, z> - nu/2 |p|^2 - u[m], z the scores of the `top` best
-    outputs.
+    """The smoothing of `StructuredHinge`, f_nu(u) = max_{p in simplex} <p, z> - nu/2 |p|^2 - u[m], z
+    the scores of the `top` best outputs.
 
     grad f_nu = (sum_k p_k y_k, -1) with p = max((z - threshold) / nu, 0). Law: f_nu <= f <= f_nu +
     nu / 2. Where `exact(u)`, f_nu is the same maximum over all outputs, and its gradient is
     smoothness(k)-Lipschitz; where not, an output beyond the `top` first has been left out, and the
     gradient may jump when outputs change places: raise top. Law: f.smooth(nu).smooth(more) =
     f.smooth(nu + more).
+
+    Parameters
+    ----------
+    oracle : an oracle
+        The set Y of outputs.
+    top : an integer
+        How many of the best outputs are looked at.
+    nu : a positive number
+        How much the maximum is smoothed.
+
+    See Also
+    --------
+    StructuredHinge : `StructuredHinge(oracle).smooth(nu)` returns it.
+    EntropyHinge : has the smoothing over all outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> f = px.StructuredHinge(px.MonotonePaths(2, 2), top=2).smooth(2.0)
+    >>> u = np.array([1.0, 2.0, 3.0, 1.0, 4.0])
+    >>> float(f.value(u)), f.subgradient(u).tolist()
+    (0.125, [1.0, 0.25, 0.75, 1.0, -1.0])
     """
 
     oracle: AbstractOracle
@@ -144,6 +214,16 @@ class SimplexSmoothing(AbstractStructured):
     def exact(self, u: Vector) -> Bool[Array, ""]:
         """Return whether `top` was enough: z_(top + 1) is at most the threshold, or no other output
         exists.
+
+        Parameters
+        ----------
+        u : a vector (m + 1,)
+            The part scores with their cost, and the score of the truth.
+
+        Returns
+        -------
+        True or False
+            Whether `top` was enough, as an array of no axes.
         """
         u = self._checked(u)
         z, _ = self.oracle.top(u[:-1], self._count() + 1)
@@ -156,6 +236,16 @@ class SimplexSmoothing(AbstractStructured):
     def smoothness(self, k: int) -> Scalar:
         """Return operator_norm(top) / nu, valid where `exact`: at most `top` outputs are then in
         the support.
+
+        Parameters
+        ----------
+        k : an integer
+            The number of outputs of phi, m + 1.
+
+        Returns
+        -------
+        a number
+            The Lipschitz constant of the gradient.
         """
         self.check(k)
         return self.oracle.operator_norm(self.top) / self.nu
@@ -168,11 +258,31 @@ class SimplexSmoothing(AbstractStructured):
 
 
 class EntropySmoothing(AbstractStructured):
-    """f_nu(u) = nu log sum_{y in Y} exp(<u[:m], y> / nu) - u[m].
+    """The smoothing of `EntropyHinge`, f_nu(u) = nu log sum_{y in Y} exp(<u[:m], y> / nu) - u[m].
 
     grad f_nu = (marginals(u[:m] / nu), -1). Laws: f <= f_nu <= f + nu log|Y|, from above; at nu =
     1, without the cost, it is the loss of a conditional random field; f.smooth(nu).smooth(more) =
     f.smooth(nu + more).
+
+    Parameters
+    ----------
+    oracle : an oracle
+        The set Y of outputs.
+    nu : a positive number
+        How much the maximum is smoothed.
+
+    See Also
+    --------
+    EntropyHinge : `EntropyHinge(oracle).smooth(nu)` returns it.
+    StructuredHinge : has the smoothing over the best outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> f = px.EntropyHinge(px.MonotonePaths(2, 2)).smooth(1.0)
+    >>> round(float(f.value(np.zeros(5))), 6)  # log 2: there are two paths
+    0.693147
     """
 
     oracle: AbstractOracle
@@ -196,6 +306,16 @@ class EntropySmoothing(AbstractStructured):
     def smoothness(self, k: int) -> Scalar:
         """Return diameter / (4 nu): the Hessian is the covariance of the outputs over nu (see
         `operator_norm`).
+
+        Parameters
+        ----------
+        k : an integer
+            The number of outputs of phi, m + 1.
+
+        Returns
+        -------
+        a number
+            The Lipschitz constant of the gradient.
         """
         self.check(k)
         return self.oracle.diameter() / (4 * self.nu)

@@ -59,11 +59,31 @@ MOST_BYTES = 2**26  # of data that is copied for rows to be added
 
 
 class AbstractProblem(eqx.Module):
-    """F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them copies
-    data or runs phi.
+    """A problem F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them
+    copies data or runs phi.
 
     Laws: `p.linearize(w).value(w) == p.value(w)`; `p[0:n].value(w) == p.value(w)`;
     `p.smooth(nu)[batch] == p[batch].smooth(nu)`; regularising twice is regularising once with the merged quadratic.
+
+    See Also
+    --------
+    MeanOfLosses, LossOfMean : the two problems.
+    minimize, solve : take a problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> x = np.array([[1.0], [3.0]])
+    >>> p = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), x)
+    >>> w = np.array([2.0])
+    >>> float(p.value(w)), float(p[0].value(w)), len(p)
+    (2.0, 3.0, 2)
+    >>> line = p.linearize(w)
+    >>> float(line.value(w)), float(line.value(np.array([0.0])))  # |4 - 8 - x_i|
+    (2.0, 6.0)
+    >>> float(p.regularize(2.0, np.array([1.0])).value(w))
+    3.0
     """
 
     inner: Callable
@@ -82,27 +102,92 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def coefficients(self) -> Float[Array, " m"]:
-        """Return c, one number for each block."""
+        """Return c, one number for each block.
+
+        Returns
+        -------
+        a vector (m,)
+            c.
+        """
 
     @abc.abstractmethod
     def stack(self, w: Params) -> Float[Array, "m k"]:
-        """Return the blocks u_i(w)."""
+        """Return the blocks u_i(w).
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        an array (m, k)
+            u, a row for each block.
+        """
 
     @abc.abstractmethod
     def push(self, w: Params, direction: Params) -> Float[Array, "m k"]:
-        """Return the Jacobian of the stack at w times a direction (a JVP)."""
+        """Return the Jacobian of the stack at w times a direction (a JVP).
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+        direction : a tree like the parameters of w
+            What the Jacobian is multiplied with.
+
+        Returns
+        -------
+        an array (m, k)
+            J direction.
+        """
 
     @abc.abstractmethod
     def pull(self, w: Params, v: Float[Array, "m k"]) -> Params:
-        """Return the transposed Jacobian of the stack at w times v (a VJP)."""
+        """Return the transposed Jacobian of the stack at w times v (a VJP).
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+        v : an array (m, k)
+            What the transpose is multiplied with.
+
+        Returns
+        -------
+        a tree like the parameters of w
+            J' v.
+        """
 
     @abc.abstractmethod
     def expand(self, w: Params) -> Expansion:
-        """Return the first-order expansion at w with its dense Jacobian."""
+        """Return the first-order expansion at w with its dense Jacobian.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        an `Expansion`
+            The blocks u, their Jacobians (m, k, d) and their coefficients c.
+        """
 
     @abc.abstractmethod
     def prices(self, w: Params) -> Prices:
-        """Return what each call costs, from shapes alone."""
+        """Return what each call costs, from shapes alone.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        `Prices`
+            The price of a value, a subgradient, a push, a pull and an expansion.
+        """
 
     @abc.abstractmethod
     def _losses(self, w: Params) -> tuple[Array, Params]:
@@ -112,34 +197,101 @@ class AbstractProblem(eqx.Module):
 
     @in_the_precision_of_w
     def value(self, w: Params) -> Float[Array, ""]:
-        """Return F(w)."""
+        """Return F(w).
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a number
+            F(w), in the dtype of w.
+        """
         return self._call(_value, w)
 
     @in_the_precision_of_w
     def subgradient(self, w: Params) -> Params:
-        """Return a subgradient of F at w, a tree like w; leaves that are no parameters are None."""
+        """Return a subgradient of F at w, a tree like w; leaves that are no parameters are None.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a tree like w
+            The subgradient; the gradient, where F has one.
+        """
         return self._call(_value_and_subgradient, w)[1]
 
     @in_the_precision_of_w
     def value_and_subgradient(self, w: Params) -> tuple[Float[Array, ""], Params]:
-        """Return F(w) and a subgradient, for the price of the subgradient."""
+        """Return F(w) and a subgradient, for the price of the subgradient.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a pair
+            F(w), and a tree like w.
+        """
         return self._call(_value_and_subgradient, w)
 
     def linear_map(self, w: Params) -> LinearMap:
-        """Return the first-order expansion at w without a matrix."""
+        """Return the first-order expansion at w without a matrix.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a `LinearMap`
+            The blocks u, their coefficients c, and the methods `push` and `pull`.
+        """
         u = self.stack(w)
         return LinearMap(self, w, self.coefficients().astype(u.dtype), u)
 
     def __len__(self) -> int:
-        """Return n."""
+        """Return n.
+
+        Returns
+        -------
+        an integer
+            The number of samples.
+        """
         return 1 if self.single else _leading(self.data)
 
     def samples(self) -> Any:
-        """Return the number of samples: n, or where rows were added, the count of the true ones."""
+        """Return the number of samples: n, or where rows were added, the count of the true ones.
+
+        Returns
+        -------
+        an integer, or an array of no axes
+            The number of samples.
+        """
         return len(self) if self.count is None else self.count
 
     def batches(self, size: int) -> Any:
-        """Return the number of batches of this size in an epoch, at least 1."""
+        """Return the number of batches of this size in an epoch, at least 1.
+
+        Parameters
+        ----------
+        size : an integer
+            The samples of a batch.
+
+        Returns
+        -------
+        an integer, or an array of no axes
+            The number of batches.
+        """
         if self.count is None:
             return max(1, len(self) // size)
         return jnp.maximum(1, self.count // size)
@@ -149,6 +301,11 @@ class AbstractProblem(eqx.Module):
 
         Problems with nearly as many rows then share their compiled programs. Large data stays as it
         is, because the copy would cost more than it saves.
+
+        Returns
+        -------
+        a problem
+            The same F, in another shape.
         """
         rows = (self.data, self.weights)
         n = len(self)
@@ -167,12 +324,33 @@ class AbstractProblem(eqx.Module):
         return _replace(self, data=data, weights=weights, count=jnp.int32(n))
 
     def all_rows(self) -> "AbstractProblem":
-        """Return this problem with its added rows as samples: the largest one of its shapes."""
+        """Return this problem with its added rows as samples: the largest one of its shapes.
+
+        Returns
+        -------
+        a problem
+            It has as many samples as rows.
+        """
         return _replace(self, count=None)
 
     def __getitem__(self, batch: Index) -> "AbstractProblem":
         """Return a mini-batch: an integer is one sample without a leading axis. The whole ridge is
         kept.
+
+        Parameters
+        ----------
+        batch : an integer, a slice or a vector of integers
+            Which samples.
+
+        Returns
+        -------
+        a problem
+            The mean over these samples.
+
+        Raises
+        ------
+        IndexError
+            The problem is one sample already, or has no such sample.
         """
         if self.single:
             raise IndexError("This problem is one sample already; it has no batches.")
@@ -211,17 +389,44 @@ class AbstractProblem(eqx.Module):
         )
 
     def gathered(self) -> "AbstractProblem":
-        """Return this problem with all its rows on every device."""
+        """Return this problem with all its rows on every device.
+
+        Returns
+        -------
+        a problem
+            The same F.
+        """
         data, weights = self.whole((self.data, self.weights))
         return _replace(self, data=data, weights=weights, split=None)
 
     def whole(self, rows: Any) -> Any:
-        """Return arrays with a row for each sample, all of them on every device."""
+        """Return arrays with a row for each sample, all of them on every device.
+
+        Parameters
+        ----------
+        rows : a tree of arrays
+            A row for each sample.
+
+        Returns
+        -------
+        a tree of arrays
+            The same rows, on every device.
+        """
         return rows if self.split is None else self.split.gather(rows)
 
     def each(self, function: Callable) -> Any:
         """Return function(problem of one sample) for all samples, one after the other, each where
         its row lies.
+
+        Parameters
+        ----------
+        function : a function of a problem
+            It gets the problem of one sample.
+
+        Returns
+        -------
+        a tree of arrays
+            What it returns, with a leading axis of samples.
         """
 
         def one(row: Any) -> Any:
@@ -237,7 +442,18 @@ class AbstractProblem(eqx.Module):
         return run(rows) if self.split is None else self.split.stack(run, rows)
 
     def linearize(self, w: Params) -> "AbstractProblem":
-        """Return the problem with phi replaced by phi(w) + J(w) (. - w), matrix-free."""
+        """Return the problem with phi replaced by phi(w) + J(w) (. - w), matrix-free.
+
+        Parameters
+        ----------
+        w : a tree
+            Where phi is expanded.
+
+        Returns
+        -------
+        a problem
+            It is convex, and equal to this one at w.
+        """
         if isinstance(self.inner, Linearized):
             return self  # affine already
         return _replace(
@@ -247,11 +463,34 @@ class AbstractProblem(eqx.Module):
     def smooth(self, nu: Scalar) -> "AbstractProblem":
         """Return the problem with f replaced by f_nu, inside the mean: the envelope of a mean
         depends on the batch.
+
+        Parameters
+        ----------
+        nu : a positive number
+            How much f is smoothed.
+
+        Returns
+        -------
+        a problem
+            F_nu.
         """
         return _replace(self, outer=self.outer.smooth(nu))
 
     def regularize(self, kappa: Scalar, center: Params) -> "AbstractProblem":
-        """Return the problem plus kappa/2 |w - center|^2."""
+        """Return the problem plus kappa/2 |w - center|^2.
+
+        Parameters
+        ----------
+        kappa : a number
+            The weight of the quadratic, at least 0.
+        center : a tree like w
+            Where the quadratic is least.
+
+        Returns
+        -------
+        a problem
+            F + kappa/2 |w - center|^2.
+        """
         kappa = number(kappa, "kappa", low=0.0)
         center = parameters(
             check_parameters(center, self.data, "The center of regularize")
@@ -264,11 +503,28 @@ class AbstractProblem(eqx.Module):
         return _replace(self, quadratic=merged if has_x64() else at_rest(merged))
 
     def plain(self) -> "AbstractProblem":
-        """Return the losses alone, without the quadratic."""
+        """Return the losses alone, without the quadratic.
+
+        Returns
+        -------
+        a problem
+            F without its ridge and proximal terms.
+        """
         return _replace(self, quadratic=None)
 
     def expanded_at(self) -> tuple["AbstractProblem", Params]:
-        """Return the problem that a linearised one came from, and where it was linearised."""
+        """Return the problem that a linearised one came from, and where it was linearised.
+
+        Returns
+        -------
+        a pair
+            The problem, and w.
+
+        Raises
+        ------
+        TypeError
+            The problem is not linearised.
+        """
         if not isinstance(self.inner, Linearized):
             raise TypeError(
                 "Only a linearised problem has an anchor; call linearize(w) first."
@@ -278,6 +534,16 @@ class AbstractProblem(eqx.Module):
     def bind(self, rest: Params) -> "AbstractProblem":
         """Return this problem as a function of the parameters alone, with the other leaves of w
         filled in.
+
+        Parameters
+        ----------
+        rest : a tree like w
+            The leaves that are no parameters, None in the places of the others.
+
+        Returns
+        -------
+        a problem
+            The same F, of a tree with parameters alone.
         """
         if not jax.tree.leaves(rest):
             return self
@@ -293,6 +559,16 @@ class AbstractProblem(eqx.Module):
         compiled programs, whatever objects they are.
 
         A jaxpr knows the devices that it was traced for, so rows on several ones keep their phi.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a problem
+            The same F.
         """
         if isinstance(self.inner, Linearized) or self.split is not None:
             return self
@@ -300,7 +576,18 @@ class AbstractProblem(eqx.Module):
         return _replace(self, inner=inner)
 
     def is_affine(self, w: Params) -> bool:
-        """Whether phi is affine in w, as far as its jaxpr tells."""
+        """Return whether phi is affine in w, as far as its jaxpr tells.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        True or False
+            False also where it cannot be told.
+        """
         inner = self.traced(w).inner
         return isinstance(inner, Linearized) or (
             isinstance(inner, TracedInner) and inner.is_affine(w)
@@ -317,7 +604,18 @@ class AbstractProblem(eqx.Module):
 
     @in_the_precision_of_w
     def outputs(self, w: Params) -> int:
-        """Return k, from shapes alone."""
+        """Return k, from shapes alone.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        an integer
+            k, the number of outputs of phi.
+        """
         row = self.data
         if not self.single:
             row = jax.tree.map(
@@ -328,7 +626,18 @@ class AbstractProblem(eqx.Module):
         ).shape[0]
 
     def in_one_chunk(self, w: Params) -> bool:
-        """Whether all samples of a device go through phi at once, from shapes alone."""
+        """Return whether all samples of a device go through phi at once, from shapes alone.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        True or False
+            Whether they do.
+        """
         return self._chunk(w) >= self._here()
 
     def _call(self, function: Callable, w: Params) -> Any:

@@ -19,13 +19,43 @@ from .rows import fold_rows
 
 
 class LossOfMean(AbstractProblem):
-    """F(w) = f((1/n) sum_i s_i phi_i(w)) + ridge/2 |w|^2; weights s scaled to mean 1.
+    """The problem F(w) = f((1/n) sum_i s_i phi_i(w)) + ridge/2 |w|^2; the weights s are scaled to mean
+    1.
 
     A mini-batch of it, `p[batch]`, is a biased estimate: f of a mean of fewer samples.
 
-    >>> from proxlin import L1
-    >>> p = LossOfMean(lambda w, x: x * w, L1(), jnp.array([[1.0], [3.0]]))
-    >>> float(p.value(jnp.array([2.0])))
+    Parameters
+    ----------
+    inner : a function of (w, sample)
+        phi_i, an array (k,) or one number.
+    outer : an outer function, such as `px.L2()`
+        f.
+    data : a tree of arrays with a leading axis n
+        The samples: arrays, lists, frames, or a tuple of them.
+    ridge : a number
+        The weight of |w|^2 / 2, at least 0.
+    weights : a vector (n,), or None
+        One weight or one True or False for each sample.
+
+    Raises
+    ------
+    TypeError
+        inner is no function, or outer is no outer function.
+    ValueError
+        The data have no common leading axis, or a number is out of range.
+
+    See Also
+    --------
+    MeanOfLosses : the mean of f in place of f of the mean.
+    stochastic_gauss_newton : the solver for it.
+    AbstractProblem : its methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.LossOfMean(lambda w, x: x * w, px.L1(), np.array([[1.0], [3.0]]))
+    >>> float(p.value(np.array([2.0])))
     4.0
     """
 

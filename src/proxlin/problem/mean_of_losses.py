@@ -19,12 +19,42 @@ from .rows import chunk_size, fold_rows, map_rows, scan_rows
 
 
 class MeanOfLosses(AbstractProblem):
-    """F(w) = (1/n) sum_i s_i f(phi_i(w)) + ridge/2 |w|^2; weights s scaled to mean 1.
+    """The problem F(w) = (1/n) sum_i s_i f(phi_i(w)) + ridge/2 |w|^2; the weights s are scaled to mean
+    1.
 
-    >>> x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones((3, 1))
-    >>> from proxlin import L2, residual
-    >>> p = MeanOfLosses(residual(lambda w, x: x @ w), L2(), (x, y))
-    >>> float(p.value(jnp.zeros((2, 1))))
+    Parameters
+    ----------
+    inner : a function of (w, sample)
+        phi_i, an array (k,) or one number; `px.residual(predict)` for a regression.
+    outer : an outer function, such as `px.L2()`
+        f.
+    data : a tree of arrays with a leading axis n
+        The samples: arrays, lists, frames, or a tuple such as (X, y).
+    ridge : a number
+        The weight of |w|^2 / 2, at least 0.
+    weights : a vector (n,), or None
+        One weight or one True or False for each sample.
+
+    Raises
+    ------
+    TypeError
+        inner is no function, or outer is no outer function.
+    ValueError
+        The data have no common leading axis, or a number is out of range.
+
+    See Also
+    --------
+    LossOfMean : f of the mean in place of the mean of f.
+    minimize, solve : take it.
+    AbstractProblem : its methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> x, y = np.arange(6.0).reshape(3, 2), np.ones((3, 1))
+    >>> p = px.MeanOfLosses(px.residual(lambda w, x: x @ w), px.L2(), (x, y))
+    >>> float(p.value(np.zeros((2, 1))))
     1.0
     """
 
@@ -79,6 +109,16 @@ class MeanOfLosses(AbstractProblem):
         """Return u_i(w), v_i in df(u_i) and sum_i c_i J_i' v_i, the subgradient of the losses alone.
 
         phi goes through each row once: the price is that of a subgradient.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a triple
+            u (m, k), v (m, k), and a tree like the parameters of w.
         """
         at, rest = eqx.partition(w, is_parameter)
 

@@ -155,14 +155,42 @@ def _split_of_one(x: Any) -> Split | None:
 
 
 def shard(data: PyTree, devices: Sequence[Any] | None = None) -> PyTree:
-    """The same arrays, their rows in equal parts over devices (all there are, if None).
+    """Return the same arrays, their rows in equal parts over devices (all there are, if None).
 
     As the data of a problem, `px.MeanOfLosses(inner, outer, px.shard((X, Y)))`, it makes every
     pass, Gram product and mini-batch run on all of them. On several processes (after
     `jax.distributed.initialize`) each brings its own rows, as many as each other; the rows of the
     problem are those of process 0, then of process 1, and so on.
 
-    >>> shard(np.ones((6, 2)), jax.devices()[:1]).shape
+    Parameters
+    ----------
+    data : a tree of arrays with a leading axis n
+        The samples.
+    devices : a list of devices of JAX, or None
+        Where the rows go; None is all devices.
+
+    Returns
+    -------
+    a tree of arrays
+        The data, for `px.MeanOfLosses` or `px.LossOfMean`.
+
+    Raises
+    ------
+    TypeError
+        devices is no list of devices, or an array has random keys.
+    ValueError
+        An array has no leading axis, or its rows cannot be split evenly.
+
+    See Also
+    --------
+    MeanOfLosses, LossOfMean : take it as `data`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> px.shard(np.ones((6, 2)), jax.devices()[:1]).shape
     (6, 2)
     """
     given = jax.devices() if devices is None else devices

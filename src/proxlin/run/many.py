@@ -60,16 +60,58 @@ def solve_many(
 ) -> Result:
     """Solve many problems of the same shape, and return a `Result` with a leading axis.
 
-    `problems` is one problem whose arrays all have a leading axis, as `jax.vmap` of its construction
-    returns it, or a list of problems. `in_axes` says what has the leading axis, problems or w, as in
-    `jax.vmap`: (0, None) problems alone, (None, 0) starts alone, (0, 0) both. It may also be a tree of
-    True and False, True for the arrays that have the axis, where problems share the others.
+    Those that have ended make room for others, so that a slow one does not hold up the rest. On
+    several devices the chunk is split. Everything else is as in `solve`; the key of the i-th
+    problem is `jax.random.fold_in(key, i)`. Inside of a trace it is `jax.vmap` of `solve`.
 
-    `chunk` problems are worked on at once; those that have ended make room for others, so that a slow
-    one does not hold up the rest. On several devices the chunk is split. Everything else is as in
-    `solve`; the key of the i-th problem is `jax.random.fold_in(key, i)`. Inside of a trace it is
-    `jax.vmap` of `solve`.
+    Parameters
+    ----------
+    problems : a problem, or a list of problems
+        One problem whose arrays all have a leading axis, as `jax.vmap` of its construction returns
+        it, or a list.
+    w : a tree
+        The start, or the starts with a leading axis.
+    solver : a solver, or None
+        The method; None is exact prox-linear.
+    in_axes : a pair
+        What has the leading axis, problems or w, as in `jax.vmap`: (0, None) problems alone, (None,
+        0) starts alone, (0, 0) both. It may also be a tree of True and False, True for the arrays
+        that have the axis, where problems share the others.
+    chunk : an integer, or None
+        How many problems are worked on at once.
+    steps : an integer, or None
+        The budget in steps, of each problem.
+    passes : a number, or None
+        The budget in effective passes, of each problem.
+    tol : a number, or None
+        The tolerance; None is never reached.
+    key : a key of `jax.random`, or None
+        The randomness, for a solver that draws samples.
+    progress : True or False
+        Whether to show a bar.
 
+    Returns
+    -------
+    a `Result`
+        Its arrays have a leading axis of problems.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        The problems differ in structure or shape, or there are none.
+
+    See Also
+    --------
+    solve : solves one problem.
+    multistart : solves one problem from many starts.
+    bootstrap : fits with many random weights.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import proxlin as px
     >>> phi = px.residual(lambda w, x: w * x)
     >>> make = lambda y: px.MeanOfLosses(phi, px.L1(), (jnp.ones((3, 1)), y[:, None]))
@@ -98,10 +140,34 @@ def multistart(
     solver: AbstractSolver | None = None,
     **settings: Any,
 ) -> tuple[Result, Array]:
-    """Minimise F from many starts, a leading axis of w, and return the best result and all values.
+    """Minimise F from many starts, and return the best result and all values.
 
-    A start whose run diverged has the value inf. The settings are those of `solve_many`.
+    A start whose run diverged has the value inf.
 
+    Parameters
+    ----------
+    problem : a problem
+        F.
+    starts : a tree
+        The starts, a leading axis of w.
+    solver : a solver, or None
+        The method; None is exact prox-linear.
+    **settings : named arguments
+        Those of `solve_many`, such as `tol`.
+
+    Returns
+    -------
+    a pair
+        The `Result` of least F, and the vector of all values.
+
+    See Also
+    --------
+    solve_many : has the results of all starts.
+    minimize : a run from one start.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
     >>> import proxlin as px
     >>> problem = px.MeanOfLosses(lambda w, x: jnp.sin(w) + w / 9 + x, px.L1(), jnp.ones((2, 1)))
     >>> best, values = px.multistart(problem, jnp.array([[0.0], [9.0]]))

@@ -55,19 +55,69 @@ def minimize(
     progress: bool = False,
     resume: Solution | None = None,
 ) -> Solution:
-    """Minimise F from w. See the class `Solution` for what comes back.
+    """Minimise F from w, and return a `Solution`.
 
     The parameters are the floating-point leaves of w, all in float32 or all in float64; a number
     among them comes back as an array of no axes, and leaves that are no arrays are carried along.
-    `metrics` are functions of w that return one number, by their names in the history.
 
     The run ends at the first record at or past `passes` or `steps`, when kappa |w+ - w| is at most
     tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when no
     step helps, or when it diverges. The default budget is 100 steps for full-batch solvers and 100
-    passes for the others. `resume=solution` goes on from there: budgets are totals, the seed is the
-    solution's, and the result is that of an uninterrupted run. The same seed gives the same bits on
-    the same machine with the same number of threads; with another number, sums over all samples may
-    be rounded differently.
+    passes for the others. The same seed gives the same bits on the same machine with the same
+    number of threads; with another number, sums over all samples may be rounded differently.
+
+    Parameters
+    ----------
+    problem : a problem
+        F, such as `px.MeanOfLosses(inner, outer, data)`.
+    w : a tree
+        The start.
+    solver : a solver, or "auto"
+        The method, such as `px.sgd(0.1)`; "auto" chooses one and says why.
+    passes : a number, or None
+        The budget in effective passes over the data.
+    steps : an integer, or None
+        The budget in steps.
+    tol : a number, or None
+        The tolerance; None is never reached.
+    stop : a function of (w, record), or None
+        It ends the run where it returns True.
+    seed : an integer
+        The randomness of the run.
+    metrics : a dict of functions of w, or None
+        Each returns one number, which the history has by its name.
+    progress : True or False
+        Whether to show a bar.
+    resume : a `Solution`, or None
+        The run to go on from: budgets are totals, the seed is the solution's, and the result is
+        that of an uninterrupted run.
+
+    Returns
+    -------
+    a `Solution`
+        w, F(w), how the run ended, what it cost, and the history.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or the solver does not fit the problem.
+    ValueError
+        A number is out of range, or the solution to go on from is of another run.
+
+    See Also
+    --------
+    solve : takes the same steps inside of `jit`, `vmap` and `grad`.
+    at_noise_level : a rule for `stop`.
+    tune, advise : find a solver and its settings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> solution = px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=3)
+    >>> solution.w.round(6).tolist(), solution.history["value"].round(3).tolist()
+    ([2.0], [4.0, 3.0, 2.778, 2.667])
     """
     check_problem(problem, "minimize")
     passes = None if passes is None else real(passes, "passes", low=0.0)
@@ -435,10 +485,29 @@ def _tolerance(tol: float | int | None, dtype: Any) -> tuple[float | None, str]:
 
 
 def at_noise_level(level: float | int) -> Callable[[Params, dict[str, Any]], bool]:
-    """A stop rule: F(w) <= level, where fitting further would fit the noise (Proposition 2).
+    """Return the stop rule F(w) <= level, where fitting further would fit the noise (Proposition 2).
 
-    >>> at_noise_level(0.5)(None, {"value": 0.4})
-    True
+    Parameters
+    ----------
+    level : a number
+        The noise level F(wbar), at least 0.
+
+    Returns
+    -------
+    a function of (w, record)
+        For `minimize(..., stop=...)`.
+
+    See Also
+    --------
+    minimize : takes the rule as `stop`.
+    theory.held_out_noise_level, theory.paired_noise_level : estimate the level.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> rule = px.at_noise_level(0.5)
+    >>> rule(None, {"value": 0.4}), rule(None, {"value": 0.6})
+    (True, False)
     """
     level = real(level, "The noise level", low=0.0)
     return lambda w, record: record["value"] <= level

@@ -39,7 +39,54 @@ ELSEWHERE = {
 class Solution:
     """The answer of `minimize`: w, F(w), how and why it ended, what it cost, and the history.
 
-    `history` is a dict of 1-D arrays: "step", "passes", "seconds", "value", and one for each metric.
+    Two solutions are equal if every number of them is. A notebook shows a small table and the curve
+    of F.
+
+    Parameters
+    ----------
+    w : a tree
+        The last iterate; where the run diverged, the best finite one.
+    value : a number
+        F(w).
+    status : a `Status`
+        How the run ended.
+    message : a text
+        Why it ended, in a sentence.
+    cost : a `Cost`
+        The calls of phi, of its derivatives and of an oracle.
+    history : a dict of 1-D arrays
+        "step", "passes", "seconds", "value", and one for each metric.
+    state : a tree
+        The state of the solver, for `resume`.
+    solver : a word
+        The name of the solver.
+    seed : an integer
+        The seed of the run.
+    n : an integer
+        The number of samples.
+
+    See Also
+    --------
+    minimize : returns it.
+    load_solution : reads one from a file.
+    Result : the answer of `solve`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> solution = px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=3)
+    >>> solution.solver, str(solution.status), solution.w.round(6).tolist()
+    ('subgradient_descent', 'budget', [2.0])
+    >>> [row["step"] for row in solution.records()]
+    [0, 1, 2, 3]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     solution.save(f"{folder}/run.npz")
+    ...     again = px.load_solution(f"{folder}/run.npz")
+    >>> again == solution
+    True
     """
 
     w: Params
@@ -97,10 +144,15 @@ class Solution:
         raise AttributeError(f"A Solution has no {name!r}{hint}.")
 
     def records(self) -> list[dict[str, Any]]:
-        """The history as rows of plain numbers, with the solver and the seed:
+        """Return the history as rows of plain numbers, with the solver and the seed:
         `pandas.DataFrame(solution.records())`.
 
         polars takes them as well; the rows of several runs can be added up into one table.
+
+        Returns
+        -------
+        a list of dicts
+            One for each record.
         """
         columns = [column.tolist() for column in self.history.values()]
         run = {"solver": self.solver, "seed": self.seed}
@@ -114,6 +166,11 @@ class Solution:
         goes on from it.
 
         Of several processes, which all hold the same solution, the first one writes it.
+
+        Parameters
+        ----------
+        path : a path
+            The file to write; one that is there is replaced, in one piece.
         """
         if jax.process_index() > 0:
             return
@@ -172,8 +229,48 @@ def state_leaves(state: Any) -> list[np.ndarray]:
 
 
 def load_solution(path: str | Path, like: Params = None) -> Solution:
-    """The solution saved at path. Give `like`, a tree of the same structure, if w has nodes other
-    than dict, list and tuple (an equinox module, say): such nodes are not in the file.
+    """Return the solution saved at path.
+
+    Nodes of w other than dict, list and tuple (an equinox module, say) are not in the file.
+
+    Parameters
+    ----------
+    path : a path
+        A file that `Solution.save` wrote.
+    like : a tree, or None
+        A tree of the structure of w, where w has other nodes than dict, list and tuple.
+
+    Returns
+    -------
+    a `Solution`
+        It is equal to the one that was saved, and `minimize(..., resume=solution)` goes on from it.
+
+    Raises
+    ------
+    TypeError
+        path is no path.
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        The file is no solution, or damaged, or needs `like`.
+
+    See Also
+    --------
+    Solution : `Solution.save` writes the file.
+    minimize : goes on from it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> solution = px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     solution.save(f"{folder}/run.npz")
+    ...     again = px.load_solution(f"{folder}/run.npz")
+    >>> px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=5, resume=again).history["step"].tolist()
+    [0, 1, 2, 3, 4, 5]
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the name of a file; it is {described(path)}.")

@@ -30,9 +30,37 @@ MOST_STEPS = 2**31 - 1  # where passes alone are limited
 class Result(eqx.Module):
     """The answer of `solve`, all of it arrays.
 
-    `status` is a number: `px.Status(int(status))` has the sentence. `measure` is what `tol` was
-    compared with, inf where the solver has none; `gap` is the certified gap of the last subproblem,
-    nan where there is none.
+    Parameters
+    ----------
+    w : a tree
+        The answer.
+    value : a number
+        F(w).
+    status : an integer
+        How the run ended; `px.Status(int(status))` has the sentence.
+    steps : an integer
+        The steps that were taken.
+    passes : a number
+        The effective passes over the data.
+    measure : a number
+        What `tol` was compared with; inf where the solver has none.
+    gap : a number
+        The certified gap of the last subproblem; nan where there is none.
+
+    See Also
+    --------
+    solve, solve_many, multistart : return it.
+    Status : the meaning of the status.
+    Solution : the answer of `minimize`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), jnp.array([[1.0], [2.0], [9.0]]))
+    >>> result = px.solve(p, jnp.zeros(1), px.subgradient_descent(1.0), steps=3)
+    >>> int(result.steps), str(px.Status(int(result.status)))
+    (3, 'budget')
     """
 
     w: Params
@@ -67,6 +95,45 @@ def solve(
     phi are those of the answer, at its optimality conditions (see `docs/solve.md`); the start w has
     the derivative 0.
 
+    Parameters
+    ----------
+    problem : a problem
+        F; its arrays may be traced.
+    w : a tree
+        The start.
+    solver : a solver, or None
+        The method; None is exact prox-linear.
+    steps : an integer, or None
+        The budget in steps.
+    passes : a number, or None
+        The budget in effective passes over the data.
+    tol : a number, or None
+        The tolerance; None is never reached.
+    key : a key of `jax.random`, or None
+        The randomness, for a solver that draws samples.
+
+    Returns
+    -------
+    a `Result`
+        w, F(w), and how the run ended, as arrays.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or the solver does not fit the problem.
+    ValueError
+        A number is out of range, or a key is missing.
+
+    See Also
+    --------
+    minimize : keeps a history, on the host.
+    solve_many : solves many problems at once.
+    multistart : solves one problem from many starts.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import proxlin as px
     >>> phi = px.residual(lambda w, x: w * x)
     >>> def fit(y):

@@ -30,16 +30,18 @@ from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
 from ..problem import AbstractProblem, MeanOfLosses
 from ..run import minimize
 from ..solvers import AbstractSolver
-from ..tables.standardize import units_of
+from ..tables.standardize import Units, units_of
 from ..types import Params
 from .arguments import seed_of, weights_of, widths_of
+from .outputs import NamedOutputs, names_of
 from .sequences import flattened, is_table, joined, padded
+from .warm_start import check_widths, goes_on, in_other_features
 
 LOSSES = ("hinge", "crf")
 CALLS = 2000  # evaluations of F and its gradient, at most, where `passes` does not say
 
 
-class StructuredClassifier(ClassifierMixin, BaseEstimator):
+class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
     """Chains of labels by a linear score or a network, with weights for pairs of neighbours.
 
         min_w  (1/n) sum_i s_i f_nu(w; x_i, c_i) + ridge/2 |w|^2,     x standardised, s the sample weights
@@ -49,17 +51,46 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     X is a list of n arrays (length_i, features) and y one of n arrays of labels, of any type; a 2-D
     X with a 1-D y is n sequences of length one. `predict` returns what y was; `score` is the share
     of right labels over all positions. Shorter sequences are padded (see `px.Chains`); a sample
-    weight belongs to a sequence.
+    weight belongs to a sequence. `n_iter_` is the number of steps of the last fit.
 
-    loss: "hinge", the margin-rescaled hinge, above it by at most nu log |Y| (nu -> 0 is the hinge
-    itself); or "crf". hidden: 0 is linear; 64 or (64, 64) are widths of hidden layers, with a
-    smooth activation. solver: "auto" is L-BFGS on all the data, deterministic; or a solver such as
-    `px.sgd(0.01)`, which is given the hinge without its smoothing. passes: of all the data, at
-    most. tol: "auto" ends where no entry of the gradient is larger.
+    Parameters
+    ----------
+    loss : "hinge" or "crf"
+        The margin-rescaled hinge, above it by at most nu log |Y| (nu -> 0 is the hinge itself); or
+        the loss of a conditional random field.
+    nu : a positive number
+        The smoothing of the hinge.
+    hidden : an integer or a list of integers
+        0 is linear; 64 or (64, 64) are widths of hidden layers.
+    activation : a word
+        The smooth activation of hidden layers: "tanh", "elu", "softplus", "gelu" or "sigmoid".
+    ridge : a number
+        The weight of |w|^2 / 2.
+    solver : "auto", or a solver such as `px.sgd(0.01)`
+        "auto" is L-BFGS on all the data, deterministic; a solver is given the hinge without its
+        smoothing.
+    passes : a number, or None
+        The most passes over the data.
+    tol : a number
+        "auto" ends where no entry of the gradient is larger.
+    warm_start : True or False
+        Whether a further `fit` starts where the last one ended, with the same classes.
+    random_state : an integer, or None
+        The randomness of the start of a network, and of a stochastic solver.
 
+    See Also
+    --------
+    sklearn.CompositeRegressor : regression.
+    Chains, EntropyHinge, StructuredHinge : what a fit is made of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proxlin.sklearn import StructuredClassifier
     >>> x = [np.array([[1.0], [0.0]]), np.array([[0.9]]), np.array([[0.1], [0.8], [0.0]])]
     >>> y = [np.array(["b", "a"]), np.array(["b"]), np.array(["a", "b", "a"])]
-    >>> [labels.tolist() for labels in StructuredClassifier().fit(x, y).predict(x)]
+    >>> model = StructuredClassifier().fit(x, y)
+    >>> [labels.tolist() for labels in model.predict(x)]
     [['b', 'a'], ['b'], ['a', 'b', 'a']]
     """
 
@@ -79,6 +110,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         solver: str | AbstractSolver = "auto",
         passes: float | int | None = None,
         tol: float | int = 1e-6,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.loss = loss
@@ -89,19 +121,42 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         self.solver = solver
         self.passes = passes
         self.tol = tol
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StructuredClassifier":
-        """Fit from 0 or, for a network, from a start drawn by random_state; return the estimator."""
+        """Fit from 0 or, for a network, from a start drawn by random_state, or from the last fit if
+        `warm_start`; return the estimator.
+
+        Parameters
+        ----------
+        X : a list of arrays (length_i, features), or an array (n, features)
+            The sequences.
+        y : a list of arrays (length_i,), or an array (n,)
+            Their labels.
+        sample_weight : a vector (n,), or None
+            One weight for each sequence.
+
+        Returns
+        -------
+        the estimator
+            Itself, fitted.
+        """
         keep_programs()
-        x, lengths, labels, s = self._checked(X, y, sample_weight, reset=True)
-        check_classification_targets(labels)
-        self.classes_ = np.unique(labels)
+        again = goes_on(self)
+        x, lengths, labels, s = self._checked(X, y, sample_weight, reset=not again)
+        if not again:
+            check_classification_targets(labels)
+            self.classes_ = np.unique(labels)
+        before = None
+        if again:
+            check_widths(self._w["letter"], self.hidden)
+            before = self._units
         self._standardize(x, np.repeat(s, lengths))
         warning = None
         with jax.enable_x64(True):
             problem = self._problem(x, lengths, labels, s)
-            w = self._start()
+            w = self._start() if before is None else self._from(before)
             if isinstance(self.solver, str):
                 largest = self._descend(problem, w)
                 if largest > self.tol:
@@ -125,11 +180,27 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "StructuredClassifier":
-        """Take a stochastic proximal point: argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch, at
-        call t = 1, 2, ...
+        """Take a stochastic proximal point, argmin_x F_B(x) + sqrt(t)/2 |x - w|^2 on the batch, at
+        call t = 1, 2, ...; return the estimator.
 
         The first call decides the units of the features and, unless `classes` are given, the labels
         there are.
+
+        Parameters
+        ----------
+        X : a list of arrays (length_i, features), or an array (n, features)
+            The sequences of a batch.
+        y : a list of arrays (length_i,), or an array (n,)
+            Their labels.
+        classes : a list of labels, or None
+            All labels there are; None takes those of the first batch.
+        sample_weight : a vector (n,), or None
+            One weight for each sequence.
+
+        Returns
+        -------
+        the estimator
+            Itself, after the step.
         """
         first = "_w" not in vars(self)
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=first)
@@ -154,7 +225,18 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the labels of best score: a list of arrays, or one array where X is 2-D."""
+        """Return the labels of best score.
+
+        Parameters
+        ----------
+        X : a list of arrays (length_i, features), or an array (n, features)
+            The sequences.
+
+        Returns
+        -------
+        a list of arrays (length_i,), or an array (n,)
+            The labels; series after `set_output`.
+        """
         check_is_fitted(self)
         flat, lengths = flattened(X)
         x = np.asarray(validate_data(self, flat, reset=False, dtype=np.float64))
@@ -162,12 +244,29 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             lengths = np.ones(len(x), int)
         labels = self.classes_[self._decoded(self._units.features(x), lengths)]
         if is_table(X):
-            return labels
-        return np.split(labels, np.cumsum(lengths)[:-1])
+            return self._contained(labels, X)
+        parts = np.split(labels, np.cumsum(lengths)[:-1])
+        return [
+            self._contained(part, rows) for part, rows in zip(parts, X, strict=True)
+        ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of right labels over all positions, each with the weight of its
         sequence.
+
+        Parameters
+        ----------
+        X : a list of arrays (length_i, features), or an array (n, features)
+            The sequences.
+        y : a list of arrays (length_i,), or an array (n,)
+            Their labels.
+        sample_weight : a vector (n,), or None
+            One weight for each sequence.
+
+        Returns
+        -------
+        a number
+            The share, between 0 and 1.
         """
         found = self.predict(X)
         truth = joined(X, y)
@@ -179,12 +278,23 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         if not is_table(X):
             if weights is not None:
                 weights = np.repeat(weights, [len(each) for each in found])
-            found = np.concatenate(found)
-        return float(np.average(found == truth, weights=weights))
+            found = np.concatenate([np.asarray(each) for each in found])
+        return float(np.average(np.asarray(found) == truth, weights=weights))
 
     @property
     def pairs_(self) -> np.ndarray:
-        """Return T (classes, classes): the score of a label (row) followed by another (column)."""
+        """Return T (classes, classes): the score of a label (row) followed by another (column).
+
+        Returns
+        -------
+        an array (classes, classes)
+            T.
+
+        Raises
+        ------
+        AttributeError
+            There was no fit.
+        """
         if "_w" not in vars(self):
             raise AttributeError("pairs_ is there after fit.")
         return self._w["pairs"]
@@ -204,6 +314,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         found = validate_data(self, flat, joined(X, y), reset=reset, dtype=np.float64)
         x, labels = map(np.asarray, found)
+        if reset:
+            self._target_names = names_of(y, 1)
         if lengths is None:
             lengths = np.ones(len(x), int)
         s = weights_of(weights, lengths)
@@ -268,6 +380,12 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         shapes = jax.eval_shape(lambda: model.init(key, jnp.float64))
         # by numpy: nothing to compile
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def _from(self, before: Units) -> Params:
+        """Return the parameters of the last fit, whose features had other units."""
+        first, *others = self._w["letter"]
+        letter = [in_other_features(first, before, self._units), *others]
+        return jax.tree.map(jnp.asarray, {**self._w, "letter": letter})
 
     def _descend(self, problem: AbstractProblem, w: Params) -> float:
         """Run L-BFGS from w and keep its answer; return the largest entry of the gradient there."""

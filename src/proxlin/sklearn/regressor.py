@@ -30,30 +30,76 @@ from ..tables.losses import LOSSES, NEARLY_SUPPORT, at_scale, has_scale
 from ..tables.standardize import LEAST, Units, residual_scale, units_of
 from ..types import Params
 from .arguments import seed_of, weights_of, widths_of
+from .outputs import NamedOutputs, names_of
+from .warm_start import (
+    check_widths,
+    goes_on,
+    in_other_features,
+    in_other_targets,
+)
 
 ROUNDS = 100  # of a fit and the scale of its residuals; ten to thirty are usual
 SAME = 1e-6  # relative; a smaller change of the scale ends the rounds
 
 
-class CompositeRegressor(RegressorMixin, BaseEstimator):
+class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
     """A linear model or a network fitted under a nonsmooth loss of all targets at once.
 
-    loss: "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared",
-    "median", or an outer function such as `px.Quantile(0.9)`. The delta of `px.Huber(delta)` (the
-    epsilon of scikit-learn's HuberRegressor) and the nu of `px.L2().smooth(nu)` are multiples of
-    `scale_`, the scale of each target's residuals: 1.4826 times their median absolute value, found
-    together with the fit. "huber" is `px.Huber(1.345)`. hidden: 0 is linear; 64 or (64, 64) are
-    widths of hidden layers, with a smooth activation. solver: "auto", or a solver such as
-    `px.sgd(0.01)`; linear models of moderate size are solved exactly. passes, steps, tol: budgets
-    of `px.minimize`. A budget that ends before tol is reached is a ConvergenceWarning, unless tol
-    is None. `n_iter_` is the number of steps, `scale_` the scale of the residuals, one for each
-    target, and `solution_` what `px.minimize` returned last.
+        min_w  (1/n) sum_i s_i f(predict(w, x_i) - y_i) + ridge/2 |w|^2,     x and y standardised, s the sample weights
 
+    The delta of `px.Huber(delta)` (the epsilon of scikit-learn's HuberRegressor) and the nu of
+    `px.L2().smooth(nu)` are multiples of `scale_`, the scale of each target's residuals: 1.4826
+    times their median absolute value, found together with the fit. "huber" is `px.Huber(1.345)`.
+    Linear models of moderate size are solved exactly.
+
+    A budget that ends before tol is reached is a ConvergenceWarning, unless tol is None. `n_iter_`
+    is the number of steps of the last fit, `scale_` the scale of the residuals, one for each
+    target, `solution_` what `px.minimize` returned last, and `feature_names_in_` the names of the
+    columns of X, where it had some.
+
+    Parameters
+    ----------
+    loss : a word or an outer function
+        "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared", "median",
+        or such as `px.Quantile(0.9)`.
+    hidden : an integer or a list of integers
+        0 is linear; 64 or (64, 64) are widths of hidden layers.
+    activation : a word
+        The smooth activation of hidden layers: "tanh", "elu", "softplus", "gelu" or "sigmoid".
+    ridge : a number
+        The weight of |w|^2 / 2.
+    solver : "auto", or a solver such as `px.sgd(0.01)`
+        The method.
+    passes : a number, or None
+        The budget in passes over the data, as in `px.minimize`.
+    steps : an integer, or None
+        The budget in steps, as in `px.minimize`.
+    tol : a number, or None
+        The tolerance, as in `px.minimize`.
+    warm_start : True or False
+        Whether a further `fit` starts where the last one ended, in place of a new start. It takes
+        fewer steps to the same answer, where there is one answer.
+    random_state : an integer, or None
+        The randomness of the start of a network, and of a stochastic solver.
+
+    See Also
+    --------
+    sklearn.StructuredClassifier : labels of sequences.
+    MeanOfLosses, minimize : what a fit is made of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proxlin.sklearn import CompositeRegressor
     >>> x = np.arange(8.0)[:, None]
     >>> y = 2 * x[:, 0] + 1
     >>> y[7] = 100
-    >>> CompositeRegressor().fit(x, y).predict([[10.0]]).round(3).tolist()
-    [21.0]
+    >>> model = CompositeRegressor("huber", warm_start=True).fit(x, y)
+    >>> model.predict([[10.0]]).round(3).tolist(), model.coef_.round(3).tolist()
+    ([21.0], [2.0])
+    >>> steps = model.n_iter_
+    >>> model.fit(x, y).n_iter_ < steps
+    True
     """
 
     n_features_in_: int  # by validate_data
@@ -71,6 +117,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         passes: float | None = None,
         steps: int | None = None,
         tol: float | None = 1e-12,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.loss = loss
@@ -81,26 +128,63 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self.passes = passes
         self.steps = steps
         self.tol = tol
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CompositeRegressor":
-        """Fit from a start drawn by random_state; return the estimator."""
+        """Fit from a start drawn by random_state, or from the last fit if `warm_start`; return the
+        estimator.
+
+        Parameters
+        ----------
+        X : an array or a frame (n, features)
+            The features.
+        y : an array, a series or a frame, (n,) or (n, targets)
+            The targets.
+        sample_weight : a vector (n,), or None
+            One weight for each row.
+
+        Returns
+        -------
+        the estimator
+            Itself, fitted.
+        """
         keep_programs()
-        X, y, s = self._checked(X, y, sample_weight, first=True)
+        again = goes_on(self)
+        X, y, s = self._checked(X, y, sample_weight, first=not again)
+        before = None
+        if again:
+            check_widths(self._w, self.hidden)
+            before = self._units
         self._standardize(X, y, s)
         with jax.enable_x64(True):
-            self._keep(self._fitted(X, y, s))
+            start = self._start() if before is None else self._from(before)
+            self._keep(self._fitted(X, y, s, start, again))
         self._calls = 0
         return self
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> "CompositeRegressor":
-        """Take a stochastic prox-linear step on the rows: min_x F_B(x) + sqrt(t)/2 |x - w|^2, at
-        call t = 1, 2, ...
+        """Take a stochastic prox-linear step on the rows, min_x F_B(x) + sqrt(t)/2 |x - w|^2 at call t
+        = 1, 2, ...; return the estimator.
 
         The first call decides the units of features and targets. Where the loss has a scale (see
         `loss`) the first call begins with a fit to its rows, whose residuals decide that scale.
+
+        Parameters
+        ----------
+        X : an array or a frame (n, features)
+            The features of a batch.
+        y : an array, a series or a frame, (n,) or (n, targets)
+            Its targets.
+        sample_weight : a vector (n,), or None
+            One weight for each row.
+
+        Returns
+        -------
+        the estimator
+            Itself, after the step.
         """
         first = "_w" not in vars(self)
         X, y, s = self._checked(X, y, sample_weight, first=first)
@@ -112,7 +196,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             if not first:
                 w = jax.tree.map(jnp.asarray, self._w)
             elif has_scale(self._loss(), y.shape[1]):
-                w = self._fitted(X, y, s)
+                w = self._fitted(X, y, s, self._start(), again=False)
             else:
                 w = self._start()
             self._keep(
@@ -122,8 +206,24 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
             )
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the targets of each row, in their own units."""
+    def predict(self, X: Any) -> Any:
+        """Return the targets of each row, in their own units.
+
+        Parameters
+        ----------
+        X : an array or a frame (n, features)
+            The features.
+
+        Returns
+        -------
+        an array (n,) or (n, targets)
+            The predictions; a series or a frame after `set_output`.
+
+        Raises
+        ------
+        ValueError
+            A prediction overflows.
+        """
         check_is_fitted(self)
         given = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
         found = self._units.given(self._outputs(self._w, self._units.features(given)))
@@ -133,13 +233,18 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
                 f"The prediction for row {wrong.argmax()} of X overflows; its features are out of range."
             )
         if self._flat:
-            return found[:, 0]
-        return found
+            found = found[:, 0]
+        return self._contained(found, X)
 
     @property
     def coef_(self) -> np.ndarray:
         """Return the slopes of the linear model in the units of the data: (features,) or (targets,
         features).
+
+        Returns
+        -------
+        an array
+            The slopes.
         """
         self._linear("coef_")
         units = self._units
@@ -153,7 +258,13 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def intercept_(self) -> Any:
-        """Return the prediction of the linear model where all features are 0."""
+        """Return the prediction of the linear model where all features are 0.
+
+        Returns
+        -------
+        a number, or an array (targets,)
+            The prediction.
+        """
         self._linear("intercept_")
         units = self._units
         layer = self._w[0]
@@ -185,6 +296,7 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self, X: Any, y: Any, weights: Any, *, first: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, y with a column for each target, and weights of mean 1."""
+        given = y
         X, y = validate_data(
             self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True
         )
@@ -193,6 +305,8 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
+        if first:
+            self._target_names = names_of(given, y.shape[1])
         if not first and y.shape[1] != len(self._units.y_scale):
             raise ValueError(
                 f"y has {y.shape[1]} targets; the first call had {len(self._units.y_scale)}."
@@ -208,20 +322,24 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
         self._units = units_of(X, y, s)
         self._sigma = NEARLY_SUPPORT
 
-    def _fitted(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> Params:
-        """Return the minimiser. For a loss with a scale it is that at the scale of its own
-        residuals.
+    def _fitted(
+        self, X: np.ndarray, y: np.ndarray, s: np.ndarray, w: Params, again: bool
+    ) -> Params:
+        """Return the minimiser from w. For a loss with a scale it is that at the scale of its own
+        residuals, beginning with the scale that w leaves if w is the answer of another fit.
 
         That is a fixed point of fits and of the scales they leave, as in R's `rlm`. Numbers alone
         change from one round to the next, so all rounds share one compiled program.
         """
         given = self._units
-        w = self._start()
         seed = seed_of(self.random_state)
         matters = has_scale(self._loss(), y.shape[1])
         self.n_iter_ = 0
         # the scale of the loss in this round, once a first fit has told one
         taken = None
+        if matters and again:
+            taken = self._residual_scale(w, X, y, s, given)
+            w = self._in_units(given.of_residuals(taken), w)
         for _ in range(ROUNDS):
             problem = self._problem(X, y, s)
             solution = minimize(
@@ -258,11 +376,16 @@ class CompositeRegressor(RegressorMixin, BaseEstimator):
 
     def _in_units(self, units_and_sigma: tuple[Units, float], w: Params) -> Params:
         """Take other units for the targets and return the parameters that predict the same in them."""
-        before = self._units.y_scale
+        before = self._units
         self._units, self._sigma = units_and_sigma
-        ratio = jnp.asarray(before / self._units.y_scale)
-        last = w[-1]
-        return [*w[:-1], {"W": last["W"] * ratio[:, None], "b": last["b"] * ratio}]
+        return [*w[:-1], in_other_targets(w[-1], before, self._units)]
+
+    def _from(self, before: Units) -> Params:
+        """Return the parameters of the last fit, whose units were others."""
+        first = in_other_features(self._w[0], before, self._units)
+        w = [first, *self._w[1:]]
+        w[-1] = in_other_targets(w[-1], before, self._units)
+        return jax.tree.map(jnp.asarray, w)
 
     def _residual_scale(
         self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units

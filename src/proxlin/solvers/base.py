@@ -20,8 +20,30 @@ from ..types import Key, Params
 
 
 class State(eqx.Module):
-    """What the next step needs: the iterate, the count of steps, and what a model remembers of the
-    last step.
+    """The state of a solver: the iterate, the count of steps, and what a model remembers of the last
+    step.
+
+    Parameters
+    ----------
+    w : a tree
+        The iterate.
+    t : an integer array
+        The count of steps.
+    memory : a tree, or None
+        What the model remembers.
+
+    See Also
+    --------
+    AbstractSolver : its methods `init` and `step` return a state.
+    ModelBased : has this state.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> state = px.State(jnp.zeros(2), jnp.int32(0))
+    >>> state.w.tolist(), int(state.t), state.memory
+    ([0.0, 0.0], 0, None)
     """
 
     w: Params
@@ -30,11 +52,29 @@ class State(eqx.Module):
 
 
 class Info(eqx.Module):
-    """What an observer needs of a step.
+    """The report of a step: what an observer needs of it.
 
-    `calls` counts the calls beyond the fixed price of a step, or is None where there are none; `measure` is what `tol`
-    is compared with, a number without units (see `stationarity`); `stalled` says that no further step can help; `gap`
-    is the certified gap of the last subproblem.
+    Parameters
+    ----------
+    calls : `Calls`, or None
+        The calls beyond the fixed price of a step; None where there are none.
+    measure : a number, or None
+        What `tol` is compared with, a number without units (see `stationarity`).
+    stalled : True or False, or None
+        Whether no further step can help.
+    gap : a number, or None
+        The certified gap of the last subproblem.
+
+    See Also
+    --------
+    AbstractSolver : its method `step` returns it.
+    AbstractModel : its method `minimize` returns it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.Info(calls=px.Calls(value=1)).measure is None
+    True
     """
 
     calls: Calls | None = None
@@ -44,11 +84,47 @@ class Info(eqx.Module):
 
 
 class AbstractSolver(eqx.Module):
-    """min F(w) over w, step by step.
+    """A solver: min F(w) over w, step by step.
 
     Laws: a state keeps its structure and dtypes; a step is a function of (problem, state, drawn)
     alone, so it scans, vmaps over settings and seeds, and two settings share one compilation; the
     cost reported is the calls made.
+
+    Write `init`, `step` and `prices` for a solver of your own.
+
+    See Also
+    --------
+    ModelBased : a solver that is made of a model and a schedule.
+    Info, Prices : what its methods return.
+    minimize, solve : run it.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> class SignDescent(px.AbstractSolver):
+    ...     "w - step sign(v), v in dF(w)."
+    ...
+    ...     size: float
+    ...
+    ...     def init(self, problem, w):
+    ...         return px.State(w, jnp.int32(0))
+    ...
+    ...     def step(self, problem, state, drawn):
+    ...         v = problem.subgradient(state.w)
+    ...         w = jax.tree.map(lambda x, y: x - self.size * jnp.sign(y), state.w, v)
+    ...         return px.State(w, state.t + 1), px.Info()
+    ...
+    ...     def prices(self, problem, w):
+    ...         return px.Prices(step=problem.prices(w).subgradient)
+    ...
+    ...     def full_batch(self):
+    ...         return True
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> px.minimize(p, np.zeros(1), SignDescent(0.5), steps=4).w.tolist()
+    [2.0]
     """
 
     outers: ClassVar[type[AbstractOuter]] = AbstractOuter  # the kind of f that it needs
@@ -61,61 +137,184 @@ class AbstractSolver(eqx.Module):
 
     @abc.abstractmethod
     def init(self, problem: AbstractProblem, w: Params) -> Any:
-        """Return the state at w."""
+        """Return the state at w.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        w : a tree
+            The start.
+
+        Returns
+        -------
+        a tree of arrays
+            The state.
+        """
 
     @abc.abstractmethod
     def step(
         self, problem: AbstractProblem, state: Any, drawn: Any
     ) -> tuple[Any, Info]:
-        """Take one step, with its share of what was drawn."""
+        """Take one step, with its share of what was drawn.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        state : a tree of arrays
+            The state before the step.
+        drawn : a tree of arrays
+            The randomness of this step.
+
+        Returns
+        -------
+        a pair
+            The state after the step, and an `Info`.
+        """
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
-        """Return the price of a step, and of each call that `Info.calls` counts."""
+        """Return the price of a step, and of each call that `Info.calls` counts.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        w : a tree
+            The parameters, of which the shapes count.
+
+        Returns
+        -------
+        `Prices`
+            The price of a step and of each call.
+        """
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Any:
-        """Return the randomness of count steps, with a leading axis."""
+        """Return the randomness of count steps, with a leading axis.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        key : a key of `jax.random`
+            The randomness of these steps.
+        count : an integer
+            The number of steps.
+
+        Returns
+        -------
+        a tree of arrays
+            It has a leading axis of steps.
+        """
         return jax.random.split(key, count)
 
     def epoch(self, problem: AbstractProblem) -> Any:
-        """Return the number of steps between two records of the history."""
+        """Return the number of steps between two records of the history.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+
+        Returns
+        -------
+        an integer
+            The number of steps.
+        """
         return 1
 
     def full_batch(self) -> bool:
-        """Whether a step sees all the data once: its natural budget is in steps, that of the others
-        in passes.
+        """Return whether a step sees all the data once: its natural budget is in steps, that of the
+        others in passes.
+
+        Returns
+        -------
+        True or False
+            Whether it does.
         """
         return False
 
     def allows_padding(self) -> bool:
-        """Whether it asks for `problem.samples()` where it means n: then rows may be added that do
-        not count, and problems of nearly the same size share a compiled program.
+        """Return whether it asks for `problem.samples()` where it means n: then rows may be added that
+        do not count, and problems of nearly the same size share a compiled program.
+
+        Returns
+        -------
+        True or False
+            Whether it does.
         """
         return False
 
     def is_random(self) -> bool:
-        """Whether a step depends on what was drawn for it."""
+        """Return whether a step depends on what was drawn for it.
+
+        Returns
+        -------
+        True or False
+            Whether it does.
+        """
         return True
 
     def is_exact(self) -> bool:
-        """Whether a step solves a subproblem exactly: such a program is large, and takes seconds to
-        compile well.
+        """Return whether a step solves a subproblem exactly: such a program is large, and takes
+        seconds to compile well.
+
+        Returns
+        -------
+        True or False
+            Whether it does.
         """
         return False
 
     def iterate(self, state: Any) -> Params:
-        """Return the answer so far."""
+        """Return the answer so far.
+
+        Parameters
+        ----------
+        state : a tree of arrays
+            The state.
+
+        Returns
+        -------
+        a tree
+            w.
+        """
         return state.w
 
     def remedy(self) -> str:
-        """Say what to try after a divergence."""
+        """Return what to try after a divergence.
+
+        Returns
+        -------
+        a text
+            One sentence.
+        """
         return "Try a smaller step."
 
     def name(self) -> str:
+        """Return the name of the method.
+
+        Returns
+        -------
+        a word
+            The name that a `Solution` shows.
+        """
         return type(self).__name__
 
     def check(self, problem: AbstractProblem) -> None:
-        """Raise a sentence where the problem is not of the kind this solver needs."""
+        """Raise a sentence where the problem is not of the kind this solver needs.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+
+        Raises
+        ------
+        TypeError
+            The problem or its f is of another kind.
+        """
         self._check_kind(problem, self.problems, "a problem of the class")
         self._check_kind(problem.outer, self.outers, "an outer function of the class")
 

@@ -231,11 +231,40 @@ def casimir_svrg(
     warm_start: str = "center",
     average: bool = True,
 ) -> CasimirSVRG:
-    """w_k ~ argmin_w F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k = w_k + beta_k (w_k -
-    w_{k-1}).
+    """Return Casimir-SVRG, w_k ~ argmin_w F_nu(w) + kappa/2 |w - z_{k-1}|^2 by one SVRG epoch; z_k =
+    w_k + beta_k (w_k - w_{k-1}).
 
-    Smoothing and Catalyst extrapolation around SVRG; nu, kappa and step are numbers or schedules of
-    epochs.
+    It is smoothing and Catalyst extrapolation around SVRG.
+
+    Parameters
+    ----------
+    nu : a number or a schedule of epochs
+        The smoothing of f.
+    kappa : a number or a schedule of epochs, or None
+        The weight of the proximal term; None is L / (n + 1) - ridge, or L / (n + 1) where that is
+        not positive, L = 1 / step.
+    step : a number or a schedule of epochs, or None
+        The step of SVRG; None is 1 / (L + ridge + kappa), L = max_i |J_i|^2 / nu.
+    warm_start : a word
+        Where an epoch starts: "center" at z, "previous" at w, "extrapolation" between them.
+    average : True or False
+        Whether an epoch ends at the average of its iterates, or at the last.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    svrg : has no extrapolation.
+    pli : uses it for subproblems.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.casimir_svrg(nu=0.1, step=0.05).nu
+    Constant(s=0.1)
     """
     return CasimirSVRG(
         as_schedule(nu, "nu"),

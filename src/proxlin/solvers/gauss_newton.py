@@ -181,11 +181,44 @@ def stochastic_gauss_newton(
 ) -> StochasticGaussNewton:
     """Return w+ = argmin_x f(u + J (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, u and J estimates.
 
-    The prox-linear step of `LossOfMean`, the paper's PLI for equations. `kappa` is a number or a schedule;
-    `batch_size` is that of the value, `jacobian_batch_size` that of the Jacobian (None: one batch for both).
-    `estimator` is "minibatch" (fresh batches), "sarah" or "svrg" (a full pass every `period` steps; None: once in an
-    epoch). `subsolver` "exact" solves for the k dual variables to machine precision, "apg" by accelerated proximal
-    gradient.
+    It is the prox-linear step of `LossOfMean`, the paper's PLI for equations.
+
+    Parameters
+    ----------
+    kappa : a number or a schedule
+        The weight of the proximal term.
+    batch_size : an integer
+        The samples of the estimate of the value.
+    jacobian_batch_size : an integer, or None
+        Those of the Jacobian; None is one batch for both.
+    estimator : a word
+        "minibatch" (fresh batches), "sarah" or "svrg" (with a full pass now and then).
+    period : an integer, or None
+        The steps between two full passes of "sarah" and "svrg"; None is once in an epoch.
+    subsolver : a word
+        "exact" solves for the k dual variables to machine precision, "apg" by accelerated proximal
+        gradient.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    Raises
+    ------
+    ValueError
+        period was given for fresh batches, or a word is unknown.
+
+    See Also
+    --------
+    LossOfMean : the problem that it is for.
+    pli, stochastic_prox_linear : the methods for `MeanOfLosses`.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.stochastic_gauss_newton(1.0, batch_size=8).name()
+    'stochastic_gauss_newton'
     """
     one_of(estimator, "estimator", ESTIMATORS)
     one_of(subsolver, "subsolver", SUBSOLVERS)

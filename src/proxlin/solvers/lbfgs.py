@@ -255,6 +255,31 @@ def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
     gradient. It ends near the minimum of F_nu, from where `prox_linear` goes on to that of F. None
     for nu is F itself, for an f that is smooth already. `tol` is compared with |grad F_nu| / sqrt(c
     |F_nu|), c the curvature of the last step.
+
+    Parameters
+    ----------
+    nu : a positive number, or None
+        The smoothing of f; None is F itself, for an f that is smooth already.
+    memory : an integer
+        How many pairs of steps and gradients are kept.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    prox_linear : goes on from the minimum of F_nu to that of F.
+    subgradient_descent : needs no smoothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.SquaredL2(), np.array([[1.0], [2.0], [9.0]]))
+    >>> px.minimize(p, np.zeros(1), px.lbfgs(), steps=5).w.round(6).tolist()
+    [4.0]
     """
     level = None if nu is None else number(nu, "nu", low=0.0, open=True)
     return LBFGS(level, whole(memory, "memory"))

@@ -21,10 +21,33 @@ from .models import AbstractModel, Linear, ProxLinear, Truncated
 
 
 class ModelBased(AbstractSolver):
-    """A model, a schedule of steps and a batch size; batch_size None is the full batch.
+    """The solver w_{t+1} = argmin_x model_t(x) + |x - w_t|^2 / 2 step_t, of a model, a schedule and a
+    batch size.
 
     An epoch is n // batch_size steps. With `replace=False` every epoch is a new permutation of the
     samples.
+
+    Parameters
+    ----------
+    model : a model
+        How F is approximated at w.
+    schedule : a function of t
+        The steps; 1 / step is kappa.
+    batch_size : an integer, or None
+        The samples of a step; None is the full batch.
+    replace : True or False
+        Whether samples are drawn with replacement.
+
+    See Also
+    --------
+    AbstractModel : what a model is.
+    sgd, truncated, stochastic_prox_linear : return such solvers.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.sgd(0.1, batch_size=8)
+    ModelBased(model=Linear(), schedule=Constant(s=0.1), batch_size=8)
     """
 
     model: AbstractModel
@@ -36,7 +59,22 @@ class ModelBased(AbstractSolver):
         return State(w, jnp.zeros((), jnp.int32), self.model.init(problem, w))
 
     def draw(self, problem: AbstractProblem, key: Key, count: int) -> Array:
-        """Return the indices of count batches, or a key for each step on the full batch."""
+        """Return the indices of count batches, or a key for each step on the full batch.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        key : a key of `jax.random`
+            The randomness of these steps.
+        count : an integer
+            The number of steps.
+
+        Returns
+        -------
+        an array
+            It has a leading axis of steps.
+        """
         if self.batch_size is None:
             return jax.random.split(key, count)
         n = problem.samples()
@@ -62,7 +100,18 @@ class ModelBased(AbstractSolver):
         return State(w, state.t + 1, memory), info
 
     def size(self, state: State) -> Array:
-        """Return the size of the next step."""
+        """Return the size of the next step.
+
+        Parameters
+        ----------
+        state : a `State`
+            The state before the step.
+
+        Returns
+        -------
+        a number
+            The step.
+        """
         return jnp.asarray(self.schedule(state.t)).astype(dtype_of(state.w))
 
     def epoch(self, problem: AbstractProblem) -> Any:
@@ -127,7 +176,37 @@ def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
     """Return the stochastic subgradient method, w - step v, v in d(f o phi_i)(w); eq. (2) of the
     paper.
 
-    `step` is a number or a schedule. For `LossOfMean` the mini-batch estimate is biased, as the paper says.
+    For `LossOfMean` the mini-batch estimate is biased, as the paper says.
+
+    Parameters
+    ----------
+    step : a number or a schedule
+        The step.
+    batch_size : an integer
+        The samples of a step.
+    replace : True or False
+        Whether samples are drawn with replacement; False takes every sample once in an epoch.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    subgradient_descent : the full batch.
+    truncated : is safe for large steps.
+    svrg : has less variance.
+    Averaged, BestSoFar : wrappers for its answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> solution = px.minimize(p, np.zeros(1), px.sgd(px.InverseSqrt(1.0)), passes=20)
+    >>> solution.solver, bool(solution.value < 3.5)
+    ('sgd', True)
     """
     schedule = as_schedule(step, "step")
     return ModelBased(
@@ -136,13 +215,65 @@ def sgd(step: Any, batch_size: Any = 1, replace: bool = True) -> ModelBased:
 
 
 def subgradient_descent(step: Any) -> ModelBased:
-    """Return w - step v, v in dF(w), on the full batch: GD."""
+    """Return w - step v, v in dF(w), on the full batch: GD.
+
+    Parameters
+    ----------
+    step : a number or a schedule
+        The step.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    sgd : looks at one batch in a step.
+    lbfgs : is quicker where f is smooth.
+    prox_linear : is quicker where phi is nonlinear.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=3).w.round(6).tolist()
+    [2.0]
+    """
     return ModelBased(Linear(), as_schedule(step, "step"), None)
 
 
 def truncated(step: Any, lower: Any = 0.0, batch_size: Any = 1) -> ModelBased:
     """Return w - min(step, (F_i(w) - lower) / |v|^2) v: the linear model cut at a lower bound of
     F_i (Polyak).
+
+    Parameters
+    ----------
+    step : a number or a schedule
+        The largest step.
+    lower : a number
+        A lower bound of every F_i.
+    batch_size : an integer
+        The samples of a step.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    sgd : the model without the cut.
+    stochastic_prox_linear : a better model, for a higher price.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[2.0], [2.0], [2.0]]))
+    >>> px.minimize(p, np.zeros(1), px.truncated(100.0), passes=1).w.tolist()  # one step is enough
+    [2.0]
     """
     return ModelBased(
         Truncated(lower), as_schedule(step, "step"), whole(batch_size, "batch_size")
@@ -154,6 +285,30 @@ def stochastic_prox_linear(step: Any, batch_size: Any = 32) -> ModelBased:
     exactly.
 
     It is solved through its dual, of size batch_size * k; 1/step is kappa.
+
+    Parameters
+    ----------
+    step : a number or a schedule
+        1 / kappa.
+    batch_size : an integer
+        The samples of a step.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    prox_linear : the full batch.
+    pli : the full batch, without a matrix.
+    stochastic_gauss_newton : the method for `LossOfMean`.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.stochastic_prox_linear(0.1, batch_size=8)
+    ModelBased(model=ProxLinear(tol=1e-10), schedule=Constant(s=0.1), batch_size=8)
     """
     return ModelBased(
         ProxLinear(), as_schedule(step, "step"), whole(batch_size, "batch_size")

@@ -21,7 +21,41 @@ from .base import AbstractInnerSolver, Info, stationarity
 
 
 class AbstractModel(eqx.Module):
-    """A convex model of F around w."""
+    """A convex model of F around w, with its proximal minimiser.
+
+        w+ = argmin_x model(x) + |x - w|^2 / 2 step
+
+    Write `minimize`, `prices` and `name` for a model of your own.
+
+    See Also
+    --------
+    ModelBased : makes a solver of it.
+    Info, Prices : what its methods return.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import optax
+    >>> import proxlin as px
+    >>> class Normalized(px.AbstractModel):
+    ...     "<v, x - w> / |v|, v in dF(w): the step w - step v / |v|."
+    ...
+    ...     def minimize(self, problem, w, step, key, memory):
+    ...         v = problem.subgradient(w)
+    ...         length = jnp.maximum(optax.tree.norm(v), 1e-30)
+    ...         return optax.tree.add_scale(w, -step / length, v), None, px.Info()
+    ...
+    ...     def prices(self, problem, w):
+    ...         return px.Prices(step=problem.prices(w).subgradient)
+    ...
+    ...     def name(self, full_batch):
+    ...         return "normalized"
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> solver = px.ModelBased(Normalized(), px.Constant(0.5), batch_size=None)
+    >>> px.minimize(p, np.zeros(1), solver, steps=4).w.round(6).tolist()
+    [2.0]
+    """
 
     one_pass: ClassVar[bool] = True  # a step on the full batch sees all the data once
     exact: ClassVar[bool] = False  # it is minimised exactly
@@ -40,30 +74,115 @@ class AbstractModel(eqx.Module):
     ) -> tuple[Params, Any, Info]:
         """Return argmin_x model(x) + |x - w|^2 / 2 step, the memory for the next step, and the
         certificate.
+
+        Parameters
+        ----------
+        problem : a problem
+            F, or a batch of it.
+        w : a tree
+            The iterate.
+        step : a number
+            The step; 1 / step is kappa.
+        key : a key or indices, or None
+            What was drawn for this step.
+        memory : a tree, or None
+            What the step before has left.
+
+        Returns
+        -------
+        a triple
+            The new w, the memory, and an `Info`.
         """
 
     @abc.abstractmethod
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
-        """Return what a minimisation costs."""
+        """Return what a minimisation costs.
+
+        Parameters
+        ----------
+        problem : a problem
+            F, or a batch of it.
+        w : a tree
+            The parameters, of which the shapes count.
+
+        Returns
+        -------
+        `Prices`
+            The price of a step and of each call.
+        """
 
     @abc.abstractmethod
     def name(self, full_batch: bool) -> str:
-        """Return the name of the method that takes these steps."""
+        """Return the name of the method that takes these steps.
+
+        Parameters
+        ----------
+        full_batch : True or False
+            Whether a step sees all the data.
+
+        Returns
+        -------
+        a word
+            The name that a `Solution` shows.
+        """
 
     def init(self, problem: AbstractProblem, w: Params) -> Any:
-        """Return the memory before the first step."""
+        """Return the memory before the first step.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        w : a tree
+            The start.
+
+        Returns
+        -------
+        a tree, or None
+            The memory.
+        """
         return None
 
     def check(self, problem: AbstractProblem) -> None:
-        """Raise a sentence where the model does not fit the problem."""
+        """Raise a sentence where the model does not fit the problem.
+
+        Parameters
+        ----------
+        problem : a problem
+            F.
+        """
 
     def remedy(self, step: float) -> str:
-        """Say what to try after a divergence."""
+        """Return what to try after a divergence.
+
+        Parameters
+        ----------
+        step : a number
+            The first step of the schedule.
+
+        Returns
+        -------
+        a text
+            One sentence.
+        """
         return f"Try a smaller step, such as {step / 10:.2g}."
 
 
 class Linear(AbstractModel):
-    """F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v."""
+    """The model F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v.
+
+    See Also
+    --------
+    sgd, subgradient_descent : solvers with this model.
+    ModelBased : makes a solver of it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> from proxlin.solvers import Linear
+    >>> px.ModelBased(Linear(), px.Constant(0.1), batch_size=1).name()
+    'sgd'
+    """
 
     def minimize(
         self,
@@ -83,7 +202,26 @@ class Linear(AbstractModel):
 
 
 class Truncated(AbstractModel):
-    """max(F(w) + <v, x - w>, lower): the Polyak step w - min(step, (F(w) - lower) / |v|^2) v."""
+    """The model max(F(w) + <v, x - w>, lower): the Polyak step w - min(step, (F(w) - lower) / |v|^2)
+    v.
+
+    Parameters
+    ----------
+    lower : a number
+        A lower bound of F on every batch.
+
+    See Also
+    --------
+    truncated : the solver with this model.
+    ModelBased : makes a solver of it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> from proxlin.solvers import Truncated
+    >>> px.ModelBased(Truncated(0.0), px.Constant(0.1), batch_size=1).name()
+    'truncated'
+    """
 
     lower: Number
 
@@ -114,8 +252,26 @@ class Truncated(AbstractModel):
 
 
 class ProxLinear(AbstractModel):
-    """sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the modified
-    Gauss-Newton step.
+    """The model sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the
+    modified Gauss-Newton step.
+
+    Parameters
+    ----------
+    tol : a number
+        The relative gap to which it is minimised.
+
+    See Also
+    --------
+    prox_linear, stochastic_prox_linear : solvers with this model.
+    solve_subproblem : one such step, with its certificate.
+    ModelBased : makes a solver of it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> from proxlin.solvers import ProxLinear
+    >>> px.ModelBased(ProxLinear(), px.Constant(0.1), batch_size=8).name()
+    'stochastic_prox_linear'
     """
 
     exact: ClassVar[bool] = True
@@ -140,13 +296,41 @@ class ProxLinear(AbstractModel):
         return answer.w, None, Info(calls, measure, None, answer.gap)
 
     def expand(self, problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
-        """Return the expansion at w, which the subproblems with different kappa share."""
+        """Return the expansion at w, which the subproblems with different kappa share.
+
+        Parameters
+        ----------
+        problem : a problem
+            F, or a batch of it.
+        w : a tree
+            Where phi is expanded.
+
+        Returns
+        -------
+        an `Expansion` or a `LinearMap`
+            The second where the Jacobian is too large to form.
+        """
         return subproblem.expand(problem, w)
 
     def solve(
         self, problem: AbstractProblem, expansion: Expansion | LinearMap, kappa: Array
     ) -> subproblem.Answer:
-        """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2."""
+        """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2.
+
+        Parameters
+        ----------
+        problem : a problem
+            F, or a batch of it.
+        expansion : an `Expansion` or a `LinearMap`
+            What `expand` returned.
+        kappa : a number
+            The weight of the proximal term.
+
+        Returns
+        -------
+        an `Answer`
+            The minimiser, the value and the certified gap.
+        """
         quadratic = subproblem.proximal(problem, kappa, expansion.w)
         return subproblem.solve(expansion, quadratic, problem.outer, self.tol)
 

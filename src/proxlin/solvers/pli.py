@@ -131,6 +131,47 @@ def pli(
     nu, step and catalyst are numbers or schedules of outer steps. accept=False takes every step, as
     eq. (3) of the paper does, and pays for no value of F; `tol` has then nothing to be compared
     with.
+
+    Parameters
+    ----------
+    kappa : a number
+        The weight of the proximal term, at least 0.
+    nu : a number or a schedule of outer steps, or None
+        The smoothing of f in the inner loop.
+    inner_passes : an integer or a schedule of outer steps
+        The epochs that a subproblem gets.
+    step : a number or a schedule of outer steps, or None
+        The step of SVRG; None is found from the Jacobians.
+    inner : "casimir_svrg", "svrg", "dual", or None
+        The inner loop.
+    accept : True or False
+        Whether a step is taken only if F does not grow.
+    catalyst : a number or a schedule of outer steps, or None
+        The proximal weight of the epochs of "casimir_svrg".
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    Raises
+    ------
+    ValueError
+        A setting belongs to another inner loop, or nu is missing.
+
+    See Also
+    --------
+    prox_linear : solves the subproblem exactly.
+    casimir_svrg, svrg : the inner loops as solvers.
+    stochastic_gauss_newton : the method for `LossOfMean`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), np.array([[1.0], [4.0], [9.0]]))
+    >>> px.minimize(p, np.ones(1), px.pli(kappa=0.5), steps=10).w.round(3).tolist()
+    [2.0]
     """
     if inner is None:
         inner = "dual" if nu is None and step is None else "casimir_svrg"

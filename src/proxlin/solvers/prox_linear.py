@@ -242,8 +242,40 @@ class ProxLinearAccelerated(AbstractSolver):
 def prox_linear(
     kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False
 ) -> AbstractSolver:
-    """Return the exact prox-linear method; kappa a number: the paper's iteration, every step taken;
-    None: adaptive.
+    """Return the exact prox-linear method, w+ = argmin_x sum_i c_i f(u_i(w) + J_i (x - w)) + ridge/2
+    |x|^2 + kappa/2 |x - w|^2.
+
+    With a number for kappa it is the paper's iteration, and every step is taken; with None, kappa
+    is adapted, and a step is taken if it decreases F.
+
+    Parameters
+    ----------
+    kappa : a positive number, or None
+        The weight of the proximal term; None is adaptive.
+    tol : a positive number
+        The relative gap to which a subproblem is solved.
+    accelerated : True or False
+        Whether to take the accelerated method of Drusvyatskiy and Paquette.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize` and `px.solve`.
+
+    See Also
+    --------
+    pli : needs no matrix.
+    stochastic_prox_linear : looks at one batch in a step.
+    solve_subproblem : one step, with its certificate.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), jnp.array([[1.0], [4.0], [9.0]]))
+    >>> result = px.solve(p, jnp.ones(1), px.prox_linear(), tol=1e-6)
+    >>> result.w.round(6).tolist(), str(px.Status(int(result.status)))
+    ([2.0], 'converged')
     """
     model = ProxLinear(number(tol, "tol", low=0.0, open=True))
     if kappa is not None:

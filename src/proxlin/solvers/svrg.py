@@ -174,13 +174,40 @@ class SVRG(AbstractSolver):
 
 
 def svrg(step: Any, nu: Any = 0.0, average: bool = True) -> SVRG:
-    """w - step (g_i(w) - g_i(snapshot) + mean g(snapshot)): SVRG, its step a number or a schedule
-    of epochs.
+    """Return SVRG, w - step (g_i(w) - g_i(snapshot) + mean g(snapshot)).
 
     g_i is the gradient of the loss of sample i smoothed by nu, or a subgradient of the loss itself
     where nu = 0.0. An epoch is a full snapshot and n steps with replacement from it; the next epoch
     starts at the average of its iterates (or at the last). On smoothed losses the step must be of
     the order nu / max_i |J_i|^2.
+
+    Parameters
+    ----------
+    step : a number or a schedule of epochs
+        The step.
+    nu : a number
+        The smoothing of f; 0.0 is none.
+    average : True or False
+        Whether the next epoch starts at the average of the iterates, or at the last.
+
+    Returns
+    -------
+    a solver
+        For `px.minimize`.
+
+    See Also
+    --------
+    casimir_svrg : extrapolates between epochs.
+    sgd : has no snapshots.
+    pli : uses it for subproblems.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.SquaredL2(), np.array([[1.0], [2.0], [9.0]]))
+    >>> px.minimize(p, np.zeros(1), px.svrg(0.5, average=False), steps=10).w.round(2).tolist()  # the mean
+    [4.0]
     """
     none = isinstance(nu, int | float) and nu == 0 and not isinstance(nu, bool)
     level = None if none else number(nu, "nu", low=0.0, open=True)

@@ -72,8 +72,24 @@ class AveragedState(eqx.Module):
 
 
 class Averaged(AbstractWrapper):
-    """The steps of a solver; the answer is the uniform average (1/T) sum_{t=1}^T w_t of the
-    iterates.
+    """The wrapper that takes the steps of a solver; the answer is the uniform average (1/T)
+    sum_{t=1}^T w_t of the iterates.
+
+    Parameters
+    ----------
+    solver : a solver
+        Whose steps are taken.
+
+    See Also
+    --------
+    BestSoFar : the best iterate in place of the average.
+    sgd : a solver that gains by it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.Averaged(px.sgd(0.1)).name()
+    'Averaged(sgd)'
     """
 
     def init(self, problem: AbstractProblem, w: Params) -> AveragedState:
@@ -102,8 +118,24 @@ class BestState(eqx.Module):
 
 
 class BestSoFar(AbstractWrapper):
-    """The steps of a solver; the answer is the iterate of least F at the end of an epoch, each F
-    paid for.
+    """The wrapper that takes the steps of a solver; the answer is the iterate of least F at the end of
+    an epoch, each F paid for.
+
+    Parameters
+    ----------
+    solver : a solver
+        Whose steps are taken.
+
+    See Also
+    --------
+    Averaged : the average in place of the best iterate.
+    sgd : a solver that gains by it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.BestSoFar(px.sgd(0.1)).name()
+    'BestSoFar(sgd)'
     """
 
     def init(self, problem: AbstractProblem, w: Params) -> BestState:
@@ -148,10 +180,35 @@ class RescaledState(eqx.Module):
 
 
 class Rescaled(AbstractWrapper):
-    """A solver in the units of w: w = scale * e, and it sees e, where every entry is about 1.
+    """The wrapper for a solver in the units of w: w = scale * e, and it sees e, where every entry is
+    about 1.
 
-    `scale` is a tree like w of typical sizes above 0; None: |w_j| at the start, 1 where that is 0. For curve fits with
-    parameters of many sizes: steps no longer depend on the units in which the parameters are measured.
+    It is for curve fits with parameters of many sizes: steps no longer depend on the units in which
+    the parameters are measured.
+
+    Parameters
+    ----------
+    solver : a solver
+        Whose steps are taken.
+    scale : a tree like w, or None
+        Typical sizes above 0; None is |w_j| at the start, 1 where that is 0.
+
+    Raises
+    ------
+    ValueError
+        A size is not above 0.
+
+    See Also
+    --------
+    prox_linear : a solver that gains by it.
+    minimize : takes it as a solver.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> px.Rescaled(px.prox_linear(), scale=np.array([1e-6, 1e3])).name()
+    'Rescaled(prox_linear)'
     """
 
     scale: Params = None
@@ -247,6 +304,45 @@ def as_optax(
     as the loss of a mean. The schedule goes on with each update; the batch size is that of the batch. `svrg`,
     `casimir_svrg`, `pli` and the "sarah" and "svrg" estimators need full passes over the data between steps, which an
     update does not see, and `Averaged` and `BestSoFar` an answer apart from the iterate: those are for `minimize`.
+
+    Parameters
+    ----------
+    solver : a solver
+        `sgd`, `truncated`, `stochastic_prox_linear`, or `stochastic_gauss_newton` with fresh
+        mini-batches.
+    inner : a function of (w, sample)
+        phi.
+    outer : an outer function
+        f.
+
+    Returns
+    -------
+    an optax transformation
+        Its `update` takes `batch=batch`.
+
+    Raises
+    ------
+    TypeError
+        A step of the solver is no function of one batch.
+    ValueError
+        `update` is called without parameters or without a batch.
+
+    See Also
+    --------
+    minimize : runs every solver.
+    stochastic_prox_linear : the dual Gauss-Newton direction.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import optax
+    >>> import proxlin as px
+    >>> optimiser = px.as_optax(px.sgd(0.5), lambda w, x: w - x, px.L1())
+    >>> w = jnp.zeros(1)
+    >>> state = optimiser.init(w)
+    >>> update, state = optimiser.update(None, state, w, batch=jnp.array([[1.0], [2.0]]))
+    >>> optax.apply_updates(w, update).tolist()
+    [0.5]
     """
     check_solver(solver)
     check_maps(inner, outer)

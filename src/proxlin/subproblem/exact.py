@@ -255,11 +255,39 @@ def _blur(x: Params, center: Params) -> Array:
 
 
 class Subsolution(eqx.Module):
-    """The exact prox-linear step `w`, the subproblem's `value` there, its certified `gap`,
-    `iterations`, `status`.
+    """The answer of `solve_subproblem`: an exact prox-linear step, with its certificate.
 
     The gap is absolute; `relative_gap` is the gap over the size of F at the start, the sum of its
     terms without signs.
+
+    Parameters
+    ----------
+    w : a tree
+        The minimiser of the subproblem.
+    value : a number
+        The subproblem's value there.
+    gap : a number
+        The certified gap, absolute.
+    relative_gap : a number
+        The gap over the size of F at the start, the sum of its terms without signs.
+    iterations : an integer
+        The iterations of the solver.
+    status : a `Status`
+        How it ended.
+
+    See Also
+    --------
+    solve_subproblem : returns it.
+    Solution : the answer of a whole run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> found = px.solve_subproblem(p, np.array([0.0]), kappa=1.0)
+    >>> bool(found.relative_gap < 1e-9), found.status
+    (True, <Status.converged: 'converged'>)
     """
 
     w: Params
@@ -282,6 +310,43 @@ def solve_subproblem(
     signs; "almost" that only the bound of rounding is above that: this arithmetic cannot tell more.
     `tol` is raised to 100 eps where it is below. The value includes the proximal term and the
     ridge.
+
+    Parameters
+    ----------
+    problem : a problem
+        f must have a projection (see `AbstractProximable`).
+    w : a tree
+        Where phi is expanded.
+    kappa : a positive number
+        The weight of the proximal term.
+    tol : a positive number
+        The gap that is asked for, relative to F(w).
+
+    Returns
+    -------
+    a `Subsolution`
+        The minimiser, the value, the gap and a status.
+
+    Raises
+    ------
+    TypeError
+        f has an oracle in place of a projection.
+    ValueError
+        kappa or tol is not positive.
+
+    See Also
+    --------
+    prox_linear : takes such steps.
+    Subsolution : what comes back.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> found = px.solve_subproblem(p, np.array([0.0]), kappa=1.0)
+    >>> round(float(found.w[0]), 3), round(float(found.value), 6)  # w - w_0 = 1 / kappa
+    (1.0, 3.5)
     """
     check_problem(problem, "solve_subproblem")
     kappa = number(kappa, "kappa", low=0.0, open=True)

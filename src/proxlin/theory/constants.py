@@ -23,8 +23,26 @@ from ..types import Params, dtype_of, is_parameter, parameters
 
 @dataclasses.dataclass(frozen=True)
 class Singular:
-    """A Ritz value of the least singular value, never below it; a squared singular value is within
-    `residual` of its square.
+    """An estimate of the least singular value, a Ritz value.
+
+    Parameters
+    ----------
+    value : a number
+        The Ritz value, never below the least singular value.
+    residual : a number
+        A squared singular value is within it of the square of `value`.
+    steps : an integer
+        The steps of the bidiagonalisation.
+
+    See Also
+    --------
+    theory.least_singular_matrix_free : returns it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.theory.Singular(value=0.5, residual=1e-9, steps=12).value
+    0.5
     """
 
     value: float
@@ -37,6 +55,31 @@ def least_singular(problem: AbstractProblem, w: Params) -> float:
     """Return sigma_min(J(w)'), J (nk, d) the Jacobian of the stacked phi: 0 if nk > d.
 
     It is dense, by QR and a singular value decomposition.
+
+    Parameters
+    ----------
+    problem : a problem
+        It has phi and the data.
+    w : a tree
+        Where the Jacobian is taken.
+
+    Returns
+    -------
+    a number
+        The least singular value.
+
+    See Also
+    --------
+    theory.least_singular_matrix_free : forms no matrix.
+    theory.quadratic_radius : needs it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: x * w, px.L2(), np.array([[3.0, 4.0]]))
+    >>> round(px.theory.least_singular(p, np.ones(2)), 6)
+    3.0
     """
     w = check_parameters(w, problem.data)
     return float(_least_singular(problem, w))
@@ -58,6 +101,38 @@ def least_singular_matrix_free(
     C is (m, m). sigma_min(C) falls to sigma_min(J') as m grows, and reaches it at m = nk. For the Ritz vector x = U y,
     |J J'x - theta^2 x| = beta_{m+1} alpha_m |y_m|; it stops where that is at most tol theta^2. Only the u_j are stored
     and kept orthogonal (one side is enough: Simon and Zha 2000).
+
+    Parameters
+    ----------
+    problem : a problem
+        It has phi and the data.
+    w : a tree
+        Where the Jacobian is taken.
+    tol : a number
+        The residual at which it stops, relative to the square of the value.
+    steps : an integer, or None
+        The most steps; None is nk.
+    seed : an integer
+        The randomness of the start.
+
+    Returns
+    -------
+    a `Singular`
+        The value, its residual, and the steps taken.
+
+    See Also
+    --------
+    theory.least_singular : is exact, and forms the matrix.
+    theory.quadratic_radius : needs it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: x * w, px.L2(), np.array([[3.0, 4.0]]))
+    >>> found = px.theory.least_singular_matrix_free(p, np.ones(2))
+    >>> round(found.value, 6), found.steps
+    (3.0, 2)
     """
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
@@ -114,6 +189,34 @@ def segment_smoothness(
 
     It is local, and all that Proposition 1 needs of this one step: the remainder phi(w + d) -
     phi(w) - J d is |d|^2 times a mean of phi''(w + s d)[e, e] / 2 with weights 2 (1 - s).
+
+    Parameters
+    ----------
+    problem : a problem
+        It has phi and the data.
+    w : a tree
+        The beginning of the segment.
+    after : a tree like w
+        Its end, w + d.
+    points : an integer
+        The places at which the second derivative is taken.
+
+    Returns
+    -------
+    a number
+        L along the segment.
+
+    See Also
+    --------
+    theory.least_kappa : needs L.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: x * w**2, px.L2(), np.array([[3.0]]))
+    >>> round(px.theory.segment_smoothness(p, np.zeros(1), np.ones(1)), 6)
+    6.0
     """
     w = check_parameters(w, problem.data)
     after = check_parameters(after, problem.data)

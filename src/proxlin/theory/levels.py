@@ -20,7 +20,27 @@ from .statistics import normal_interval
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A number and its confidence interval."""
+    """A number and its confidence interval.
+
+    Parameters
+    ----------
+    value : a number
+        The estimate.
+    low : a number
+        The lower end of the interval.
+    high : a number
+        The upper end of the interval.
+
+    See Also
+    --------
+    theory.held_out_noise_level, theory.paired_noise_level : return it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.theory.Estimate(1.0, 0.8, 1.2)
+    Estimate(value=1.0, low=0.8, high=1.2)
+    """
 
     value: float
     low: float
@@ -31,12 +51,39 @@ class Estimate:
 def held_out_noise_level(
     validation: AbstractProblem, w: Params, delta: float = 0.05
 ) -> Estimate:
-    """Estimate the mean of f(phi_i(w)) over samples that w was not fitted to: the noise level, or
-    more.
+    """Return an estimate of the mean of f(phi_i(w)) over samples that w was not fitted to: the noise
+    level, or more.
 
     E f(xi + b) >= E f(xi) for convex f, symmetric noise xi and any error b of the fit, so it is a
     level that early stopping can be given: `px.minimize(train, w,
     stop=px.at_noise_level(level.value))`.
+
+    Parameters
+    ----------
+    validation : a problem
+        F on held-out data.
+    w : a tree
+        The fit.
+    delta : a number between 0 and 1
+        The interval has the level 1 - delta.
+
+    Returns
+    -------
+    an `Estimate`
+        The level, with its interval.
+
+    See Also
+    --------
+    theory.paired_noise_level : needs no fit.
+    at_noise_level : stops a run at the level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.array([[1.0], [2.0], [9.0]]))
+    >>> round(px.theory.held_out_noise_level(p, np.array([2.0])).value, 4)
+    2.6667
     """
     u = validation.stack(check_parameters(w, validation.data))
     return _mean(validation.outer, u, delta)
@@ -45,11 +92,46 @@ def held_out_noise_level(
 def paired_noise_level(
     x: Any, y: Any, outer: AbstractOuter, delta: float = 0.05
 ) -> Estimate:
-    """Estimate the mean of f((y_i - y_j) / sqrt 2) over disjoint pairs of near inputs: the level
-    without a model.
+    """Return an estimate of the mean of f((y_i - y_j) / sqrt 2) over disjoint pairs of near inputs:
+    the level without a model.
 
     For Gaussian noise and a norm f this is E f(xi), plus what the signal changes between the two
     inputs of a pair.
+
+    Parameters
+    ----------
+    x : an array (n, p)
+        The inputs.
+    y : an array (n, k)
+        The targets.
+    outer : an outer function
+        f.
+    delta : a number between 0 and 1
+        The interval has the level 1 - delta.
+
+    Returns
+    -------
+    an `Estimate`
+        The level, with its interval.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not agree, or there are fewer than 4 rows.
+
+    See Also
+    --------
+    theory.held_out_noise_level : looks at a fit.
+    at_noise_level : stops a run at the level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> x = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> y = np.array([[1.0], [3.0], [7.0], [5.0]])
+    >>> round(px.theory.paired_noise_level(x, y, px.L2()).value, 4)  # 2 / sqrt 2
+    1.4142
     """
     x = np.asarray(x, float)
     y = np.asarray(y, float)

@@ -16,6 +16,36 @@ def noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
 
     They are the appendix's. It needs k >= 4 log(2n/delta), and raises where that fails: for k = 10
     at every n if delta <= 0.16.
+
+    Parameters
+    ----------
+    n : an integer
+        The number of samples.
+    k : an integer
+        The number of outputs.
+    delta : a number between 0 and 1
+        The factors hold with probability 1 - delta.
+
+    Returns
+    -------
+    a pair of numbers
+        The factors.
+
+    Raises
+    ------
+    ValueError
+        k is below 4 log(2n/delta).
+
+    See Also
+    --------
+    theory.noise_window : the window that they give.
+    theory.sharp_noise_factors : are tighter, for any k.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> [round(each, 4) for each in px.theory.noise_factors(100, 128, 0.05)]
+    [3.2412, 22.73]
     """
     n = _count(n, "n")
     k = _count(k, "k")
@@ -33,6 +63,31 @@ def noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
 def sharp_noise_factors(n: int, k: int, delta: float) -> tuple[float, float]:
     """Return E chi_k -+ sqrt(2 log(2/delta) / n), not below 0: F(wbar) / sigma by Gaussian
     concentration, for any k.
+
+    Parameters
+    ----------
+    n : an integer
+        The number of samples.
+    k : an integer
+        The number of outputs.
+    delta : a number between 0 and 1
+        The factors hold with probability 1 - delta.
+
+    Returns
+    -------
+    a pair of numbers
+        The factors.
+
+    See Also
+    --------
+    theory.sharp_noise_window : the window that they give.
+    theory.noise_factors : those of the paper.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> [round(each, 4) for each in px.theory.sharp_noise_factors(100, 128, 0.05)]
+    [11.02, 11.5633]
     """
     n = _count(n, "n")
     delta = probability(delta)
@@ -46,9 +101,38 @@ def noise_window(radius: Scalar, n: int, k: int, delta: float) -> tuple[float, f
     Gaussian noise.
 
     Above high the quadratic phase starts below the noise level, F(w_j) <= R < F(wbar): it is of no
-    use. Below low the noise level is below R. Raises where k < 4 log(2n/delta).
+    use. Below low the noise level is below R.
 
-    >>> low, high = noise_window(1.0, n=100, k=128, delta=0.05)
+    Parameters
+    ----------
+    radius : a positive number
+        R.
+    n : an integer
+        The number of samples.
+    k : an integer
+        The number of outputs.
+    delta : a number between 0 and 1
+        The window holds with probability 1 - delta.
+
+    Returns
+    -------
+    a pair of numbers
+        low and high.
+
+    Raises
+    ------
+    ValueError
+        k is below 4 log(2n/delta).
+
+    See Also
+    --------
+    theory.sharp_noise_window : is tighter, for any k.
+    theory.quadratic_radius : R.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> low, high = px.theory.noise_window(1.0, n=100, k=128, delta=0.05)
     >>> round(low, 4), round(high, 4)
     (0.044, 0.3085)
     """
@@ -60,7 +144,31 @@ def sharp_noise_window(
 ) -> tuple[float, float]:
     """Return a window as `noise_window` does, for any k and far tighter, by `sharp_noise_factors`.
 
-    >>> low, high = sharp_noise_window(1.0, n=100, k=128, delta=0.05)
+    Parameters
+    ----------
+    radius : a positive number
+        R.
+    n : an integer
+        The number of samples.
+    k : an integer
+        The number of outputs.
+    delta : a number between 0 and 1
+        The window holds with probability 1 - delta.
+
+    Returns
+    -------
+    a pair of numbers
+        low and high; high may be infinite.
+
+    See Also
+    --------
+    theory.noise_window : that of the paper.
+    theory.quadratic_radius : R.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> low, high = px.theory.sharp_noise_window(1.0, n=100, k=128, delta=0.05)
     >>> round(low, 4), round(high, 4)
     (0.0865, 0.0907)
     """
@@ -71,7 +179,24 @@ def chi_mean(k: int) -> float:
     """Return E chi_k = sqrt 2 Gamma((k + 1) / 2) / Gamma(k / 2), the mean norm of a standard
     Gaussian vector in R^k.
 
-    >>> round(chi_mean(10), 4)
+    Parameters
+    ----------
+    k : an integer
+        The number of entries.
+
+    Returns
+    -------
+    a number
+        The mean norm.
+
+    See Also
+    --------
+    theory.sharp_noise_factors : are around it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> round(px.theory.chi_mean(10), 4)
     3.0843
     """
     k = _count(k, "k")

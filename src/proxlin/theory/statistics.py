@@ -27,8 +27,28 @@ def t_interval(
     """Return the mean and its t interval, mean +- t s / sqrt(m); the ends of a single number are
     infinite.
 
-    >>> t_interval([1.0, 1.0, 1.0])
-    (1.0, 1.0, 1.0)
+    Parameters
+    ----------
+    values : a list of numbers
+        Of independent runs, folds or rows.
+    level : a number between 0 and 1
+        That of the interval.
+
+    Returns
+    -------
+    three numbers
+        The mean, and the ends of its interval.
+
+    See Also
+    --------
+    theory.equivalence : reads an interval.
+    theory.binomial_interval : the interval of a share.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> [round(each, 4) for each in px.theory.t_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.4841, 4.4841]
     """
     values = np.asarray(values, float)
     if len(values) < 2:
@@ -79,15 +99,38 @@ def leader(mean: float, low: float, high: float, tie: float = 0.0) -> Literal[-1
 def equivalence(
     low: float, high: float, band: float
 ) -> Literal["superior", "equivalent", "not resolved"]:
-    """Read the interval of a paired difference against the band -band ... band of differences that
-    do not matter.
+    """Return how the interval of a paired difference lies against the band -band ... band of
+    differences that do not matter.
 
     "superior": the interval lies outside the band, so one of the two is better by more than it (the
     sign says which). "equivalent": it lies inside the band. "not resolved": it crosses an end of
     the band, and more pairs are needed.
 
-    >>> equivalence(0.3, 0.5, 0.25), equivalence(-0.1, 0.2, 0.25), equivalence(0.1, 0.4, 0.25)
-    ('superior', 'equivalent', 'not resolved')
+    Parameters
+    ----------
+    low : a number
+        The lower end of the interval.
+    high : a number
+        Its upper end.
+    band : a positive number
+        The largest difference that does not matter.
+
+    Returns
+    -------
+    a word
+        "superior", "equivalent" or "not resolved".
+
+    See Also
+    --------
+    theory.t_interval : the interval of a mean.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.theory.equivalence(0.3, 0.5, 0.25), px.theory.equivalence(-0.1, 0.2, 0.25)
+    ('superior', 'equivalent')
+    >>> px.theory.equivalence(0.1, 0.4, 0.25)
+    'not resolved'
     """
     if low > band or high < -band:
         return "superior"
@@ -99,7 +142,33 @@ def equivalence(
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Interval:
     """Return Clopper and Pearson's interval: P(X >= x | low) = P(X <= x | high) = (1 - level) / 2.
 
-    >>> low, high = binomial_interval(0, 36)
+    Parameters
+    ----------
+    successes : an integer
+        x.
+    trials : an integer
+        Of how many.
+    level : a number between 0 and 1
+        That of the interval.
+
+    Returns
+    -------
+    a pair of numbers
+        The ends of the interval of the share.
+
+    Raises
+    ------
+    ValueError
+        There are more successes than trials, or no trial.
+
+    See Also
+    --------
+    theory.t_interval : the interval of a mean.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> low, high = px.theory.binomial_interval(0, 36)
     >>> low, round(high, 3)
     (0.0, 0.097)
     """

@@ -77,15 +77,60 @@ ROUND_OFF = 450
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """The answer and what it rests on; `print` it, paste its `snippet`, or take its `solver`.
+    """The answer of `advise` and what it rests on; `print` it, paste its `snippet`, or take its
+    `solver`.
 
-    `answer` says which side to take and how sure that is, whatever the race decided; `take` is that side, and `more`
-    what a larger budget would buy. `recommendation` is the verdict of the race, a side or "cannot tell", and `reason`
-    its numbers. `equal_seconds`: what Gauss-Newton saves where both sides have the seconds of the quicker one.
-    `gain`: 1 - loss of the side recommended / loss of the other on held-out data, with its interval (of Gauss-Newton
-    over SGD if it cannot tell). `noise`: the mean held-out loss of the best fit, the noise level F(wbar) or more.
-    `radius`: where exact prox-linear became quadratic, None if it did not; `about_radius` says why. `window`: between
-    its ends for sigma the noise level may be on either side of R; `position`: where the estimate of sigma lies.
+    Parameters
+    ----------
+    answer : a text
+        Which side to take and how sure that is, whatever the race decided.
+    more : a text
+        What a larger budget would buy.
+    take : a word
+        The side to take, "gauss-newton" or "sgd".
+    recommendation : a word
+        The verdict of the race: "gauss-newton", "sgd" or "cannot tell".
+    reason : a text
+        The numbers of the verdict.
+    solver : a solver
+        The one to take.
+    settings : a dict
+        Its settings.
+    gain : an `Estimate`
+        1 - loss of the side recommended / loss of the other on held-out data, with its interval (of
+        Gauss-Newton over SGD if it cannot tell).
+    noise : an `Estimate`
+        The mean held-out loss of the best fit, the noise level F(wbar) or more.
+    radius : a number, or None
+        Where exact prox-linear became quadratic; None if it did not.
+    about_radius : a text
+        Why the radius is so.
+    window : a pair of numbers, or None
+        Between its ends for sigma the noise level may be on either side of R.
+    position : a text
+        Where the estimate of sigma lies.
+    losses : a dict
+        The held-out losses of each side, fold by fold.
+    codes : a dict
+        The best solver of each side, as code.
+    seconds : a dict
+        The seconds of a run of it, without compiling.
+    plan : a `Plan`
+        The settings, passes, folds and seed of the race.
+    snippet : a text
+        Lines of Python to paste.
+
+    See Also
+    --------
+    advise : returns it.
+    theory.Estimate : a number and its interval.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import proxlin as px
+    >>> [field.name for field in dataclasses.fields(px.Advice)][:3]
+    ['answer', 'more', 'take']
     """
 
     answer: str
@@ -112,6 +157,11 @@ class Advice:
     def as_dict(self) -> dict[str, Any]:
         """Return all but the solver, as plain numbers and text; None for an end of the window that
         is infinite.
+
+        Returns
+        -------
+        a dict
+            For JSON.
         """
         fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
@@ -159,8 +209,8 @@ def advise(
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Advice:
-    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem`
-    from w.
+    """Race SGD and Gauss-Newton (PLI, and exact prox-linear where a step is small) on `problem` from
+    w, and return which side to take.
 
     Every run has the same effective `passes` (linear algebra is not in them; `Advice.seconds` shows
     it). A fold of the samples is left out of each training; runs are judged by it, or by
@@ -169,6 +219,55 @@ def advise(
     for. With fewer passes than asked for the verdict is "cannot tell", and `answer` tells of fewer.
     What is run is a function of the seed, and of it alone where `settings` is given. `say` gets a
     line now and then.
+
+    Parameters
+    ----------
+    problem : a `MeanOfLosses`
+        F on the training data.
+    w : a tree
+        The start of every run.
+    validation : a `MeanOfLosses`, or None
+        F on held-out data; None judges by the folds.
+    budget : a positive number
+        The seconds that it may take, about, without compiling.
+    passes : a positive number
+        The effective passes of every run.
+    folds : an integer
+        The number of folds, at least 2.
+    settings : an integer, or None
+        The settings tried of each method; None is what there is time for.
+    seed : an integer
+        The randomness of folds and runs.
+    say : a function of a text, or None
+        It gets a line now and then.
+
+    Returns
+    -------
+    an `Advice`
+        The side to take, with its solver, the gain and a snippet.
+
+    Raises
+    ------
+    TypeError
+        The problem is no `MeanOfLosses`.
+    ValueError
+        There are too few samples for the folds, or a number is out of range.
+
+    See Also
+    --------
+    Advice : what comes back.
+    tune : tries solvers that you name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(20, 1))
+    >>> p = px.MeanOfLosses(px.residual(lambda w, x: w * x), px.L2(), (x, 3 * x))
+    >>> advice = px.advise(p, np.zeros(1), passes=4, folds=2, settings=1)
+    >>> advice.recommendation in ("gauss-newton", "sgd", "cannot tell"), len(advice.losses)
+    (True, 2)
     """
     _check(problem, validation, budget, passes, folds, settings, seed, say)
     tell = say or (lambda text: None)

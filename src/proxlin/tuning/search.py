@@ -26,10 +26,31 @@ Run = TypeVar("Run")
 
 @dataclass(frozen=True)
 class Lattice:
-    """center * ratio^j for all integers j, or for low <= j <= high where the axis ends. `bracket`:
-    the j to start with.
+    """An axis of the numbers center * ratio^j for all integers j, or for low <= j <= high where the
+    axis ends.
 
-    >>> Lattice(1.0, 10.0, (-1, 1)).value(-2)
+    Parameters
+    ----------
+    center : a number
+        The number at j = 0.
+    ratio : a positive number
+        The quotient of two neighbours.
+    bracket : a tuple of integers
+        The j to start with.
+    low : an integer, or None
+        The least j; None has no end.
+    high : an integer, or None
+        The largest j; None has no end.
+
+    See Also
+    --------
+    Choice : an axis of options.
+    Space : a grid of axes.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> px.Lattice(1.0, 10.0, (-1, 1)).value(-2)
     0.01
     """
 
@@ -49,28 +70,98 @@ class Lattice:
         _check_bracket(self)
 
     def value(self, j: int) -> float:
-        """Return the number at j, rounded to what a person can read."""
+        """Return the number at j, rounded to what a person can read.
+
+        Parameters
+        ----------
+        j : an integer
+            The place on the axis.
+
+        Returns
+        -------
+        a number
+            The number there.
+        """
         return float(f"{self.center * self.ratio**j:.3g}")
 
     def near(self, j: int) -> list[int]:
-        """Return the neighbours of j."""
+        """Return the neighbours of j.
+
+        Parameters
+        ----------
+        j : an integer
+            The place on the axis.
+
+        Returns
+        -------
+        a list of integers
+            Its neighbours.
+        """
         return [x for x in (j - 1, j + 1) if self.inside(x)]
 
     def inside(self, j: int) -> bool:
-        """Return whether the axis has a point at j."""
+        """Return whether the axis has a point at j.
+
+        Parameters
+        ----------
+        j : an integer
+            The place on the axis.
+
+        Returns
+        -------
+        True or False
+            Whether it has.
+        """
         return (self.low is None or j >= self.low) and (
             self.high is None or j <= self.high
         )
 
     def ends(self, j: int) -> bool:
-        """Return whether j is where the axis ends."""
+        """Return whether j is where the axis ends.
+
+        Parameters
+        ----------
+        j : an integer
+            The place on the axis.
+
+        Returns
+        -------
+        True or False
+            Whether it is.
+        """
         return j in (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the options, each a neighbour of each other; or of those beside it, if they are
+    """An axis of options, each a neighbour of each other; or of those beside it, if they are
     `ordered`.
+
+    Parameters
+    ----------
+    options : a tuple
+        What there is to choose from.
+    bracket : a tuple of integers
+        The places of the options to start with.
+    ordered : True or False
+        Whether the options have an order.
+
+    Raises
+    ------
+    TypeError
+        options is no tuple, or empty.
+
+    See Also
+    --------
+    Lattice : an axis of numbers.
+    Space : a grid of axes.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> axis = px.Choice((1, 8, 64), bracket=(0, 2), ordered=True)
+    >>> axis.value(1), axis.near(0), axis.ends(2)
+    (8, [1], True)
     """
 
     options: tuple[Any, ...]
@@ -86,22 +177,66 @@ class Choice:
         _check_bracket(self)
 
     def value(self, j: int) -> Any:
-        """Return option j."""
+        """Return option j.
+
+        Parameters
+        ----------
+        j : an integer
+            The place of the option.
+
+        Returns
+        -------
+        an option
+            The one there.
+        """
         return self.options[j]
 
     def near(self, j: int) -> list[int]:
-        """Return the neighbours of j."""
+        """Return the neighbours of j.
+
+        Parameters
+        ----------
+        j : an integer
+            The place of the option.
+
+        Returns
+        -------
+        a list of integers
+            Its neighbours.
+        """
         others = range(len(self.options))
         if self.ordered:
             others = (j - 1, j + 1)
         return [x for x in others if self.inside(x) and x != j]
 
     def inside(self, j: int) -> bool:
-        """Return whether there is an option j."""
+        """Return whether there is an option j.
+
+        Parameters
+        ----------
+        j : an integer
+            The place of the option.
+
+        Returns
+        -------
+        True or False
+            Whether there is.
+        """
         return 0 <= j < len(self.options)
 
     def ends(self, j: int) -> bool:
-        """Return whether j is the first or the last of ordered options."""
+        """Return whether j is the first or the last of ordered options.
+
+        Parameters
+        ----------
+        j : an integer
+            The place of the option.
+
+        Returns
+        -------
+        True or False
+            Whether it is.
+        """
         return self.ordered and j in (0, len(self.options) - 1)
 
 

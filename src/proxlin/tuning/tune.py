@@ -25,11 +25,34 @@ CHECKPOINTS = 20  # of a run, evenly over its passes, and its start
 
 @dataclass(frozen=True)
 class Space:
-    """The solvers make(**setting) for the settings on a grid of axes, of which a search tries
-    `budget`.
+    """A grid of settings: the solvers make(**setting) for the settings on a grid of axes, of which a
+    search tries `budget`.
 
+    Parameters
+    ----------
+    make : a function of the settings
+        It returns a solver, as `px.sgd` does.
+    axes : a dict of names and axes
+        A `Lattice` or a `Choice` for each setting.
+    budget : an integer
+        How many settings a search tries.
+
+    Raises
+    ------
+    TypeError
+        An axis is neither a `Lattice` nor a `Choice`, or make is no function.
+
+    See Also
+    --------
+    tune : searches it.
+    Lattice, Choice : axes.
+
+    Examples
+    --------
     >>> import proxlin as px
     >>> steps = px.Space(px.sgd, {"step": px.Lattice(0.1, 10**0.5, bracket=(-2, 0, 2))}, budget=6)
+    >>> steps.make(step=steps.axes["step"].value(-2))
+    ModelBased(model=Linear(), schedule=Constant(s=0.01), batch_size=1)
     """
 
     make: Callable[..., AbstractSolver]
@@ -51,7 +74,26 @@ class Space:
 
 
 class Tuning(NamedTuple):
-    """The best solver, and a row for every solver tried, best first."""
+    """The answer of `tune`.
+
+    Parameters
+    ----------
+    best : a solver
+        The one of least validation loss.
+    table : a list of dicts
+        A row for every solver tried, best first.
+
+    See Also
+    --------
+    tune : returns it.
+
+    Examples
+    --------
+    >>> import proxlin as px
+    >>> row = {"solver": "sgd", "setting": {"step": 0.1}, "validation": 2.0, "passes": 5.0, "diverged": 0}
+    >>> px.Tuning(px.sgd(0.1), [row]).records()
+    [{'solver': 'sgd', 'step': 0.1, 'validation': 2.0, 'passes': 5.0, 'diverged': 0}]
+    """
 
     best: AbstractSolver
     table: list[dict[str, Any]]
@@ -60,6 +102,11 @@ class Tuning(NamedTuple):
         """Return the table with a column for each setting, None where a solver has none.
 
         `pandas.DataFrame(tuning.records())` and polars take them.
+
+        Returns
+        -------
+        a list of dicts
+            One for each solver tried.
         """
         none = dict.fromkeys(name for row in self.table for name in row["setting"])
         measured = ("validation", "passes", "diverged")
@@ -89,12 +136,52 @@ def tune(
     passes: float | int,
     seeds: int = 1,
 ) -> Tuning:
-    """Try solvers, each for the same effective `passes` from w, and take the one of least
-    validation loss.
+    """Try solvers, each for the same effective `passes` from w, and return the one of least validation
+    loss.
 
-    `solvers` is a solver, a `Space`, or a list or dict of them. A `Space` is searched (bracket, coordinate moves,
-    nearest points), a solver tried as it is. `validation` is a problem on held-out data, or a function of w; a run
-    counts with its best checkpoint, a diverged one with what it had reached before.
+    A `Space` is searched (bracket, coordinate moves, nearest points), a solver tried as it is. A
+    run counts with its best checkpoint, a diverged one with what it had reached before.
+
+    Parameters
+    ----------
+    problem : a problem
+        F on the training data.
+    w : a tree
+        The start of every run.
+    solvers : a solver, a `Space`, or a list or dict of them
+        What is tried.
+    validation : a problem, or a function of w
+        F on held-out data, or another loss.
+    passes : a positive number
+        The budget of every run.
+    seeds : an integer
+        The runs of every solver, over which the losses are averaged.
+
+    Returns
+    -------
+    a `Tuning`
+        The best solver, and a table of all.
+
+    Raises
+    ------
+    ValueError
+        There is no solver, or none reached a finite loss.
+
+    See Also
+    --------
+    Space, Lattice, Choice : say which settings to search.
+    advise : compares SGD with Gauss-Newton.
+    minimize : runs the best solver.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import proxlin as px
+    >>> x = np.array([[1.0], [2.0], [9.0], [2.0]])
+    >>> p = px.MeanOfLosses(lambda w, x: w - x, px.L1(), x)
+    >>> found = px.tune(p, np.zeros(1), {"slow": px.sgd(0.001), "quick": px.sgd(0.1)}, p, passes=5)
+    >>> [row["solver"] for row in found.table]
+    ['quick', 'slow']
     """
     check_problem(problem, "tune")
     passes = real(passes, "passes", low=0.0, open=True)

@@ -98,11 +98,31 @@ def labels(data: Sequence[Origin]) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of a sweep: `task` names a function "module:name" of the settings that returns
-    plain numbers and text.
+    """One piece of a sweep.
 
-    `work` is a guess of its seconds, for the order of the cases and the remaining time. Cases of one `group` share
-    shapes, hence a compilation. Neither is part of the case's key.
+    Parameters
+    ----------
+    task : a text
+        The name "module:function" of a function of the settings that returns plain numbers and
+        text.
+    settings : a dict
+        What the function gets.
+    work : a number
+        A guess of its seconds, for the order of the cases and the remaining time; it is no part of
+        the case's key.
+    group : a word
+        Cases of one group share shapes, hence a compilation; it is no part of the case's key.
+
+    See Also
+    --------
+    experiments.engine.base.Context : runs cases by its `sweep`.
+    experiments.engine.study.plan_of : the plan of some cases.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Case
+    >>> Case("my_study:fit", {"noise": 0.1, "seed": 0}).settings["noise"]
+    0.1
     """
 
     task: str
@@ -129,12 +149,38 @@ def no_sweep(cases: Sequence[Case]) -> list[dict]:
 
 @dataclass(frozen=True)
 class Context:
-    """What was asked: the profile with its settings, the seed, and the folder; `sweep(cases)`
-    returns their results.
+    """What was asked of an experiment.
 
-    `data` are those that `Experiment.data` named, so that a file which appears later does not change them.
-    `sweep` runs what the folder does not have yet, on as many processes as the user gave. A search calls it again and
-    again, each time with the cases that the results so far ask for.
+    `sweep` runs what the folder does not have yet, on as many processes as the user gave. A search
+    calls it again and again, each time with the cases that the results so far ask for.
+
+    Parameters
+    ----------
+    profile : a word
+        "quick" or "paper".
+    config : a dict
+        The settings of the profile.
+    seed : an integer
+        The randomness of the run.
+    out : a path
+        The folder of the results.
+    say : a function of a text
+        It shows a line to the user.
+    sweep : a function of a list of cases
+        It returns their results.
+    data : a list of origins
+        Those that `Experiment.data` named, so that a file which appears later does not change them.
+
+    See Also
+    --------
+    experiments.engine.base.Experiment : its `run` gets it.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Case, Context
+    >>> context = Context("quick", {}, 0, "results", sweep=lambda cases: [{"error": 0.5} for _ in cases])
+    >>> context.sweep([Case("my_study:fit", {})])
+    [{'error': 0.5}]
     """
 
     profile: str
@@ -148,7 +194,33 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What was found. `tables` hold no time, date or machine; those belong in `timings`."""
+    """What an experiment found.
+
+    Parameters
+    ----------
+    tables : a dict of tables
+        A table is a list of dicts with the same keys; it holds no time, date or machine.
+    figures : a dict of figures
+        Of matplotlib, or drawings.
+    verdicts : a list of verdicts
+        The judgements of the claims.
+    notes : a list of texts
+        What a reader of the report must know.
+    warnings : a list of texts
+        What went wrong.
+    timings : a dict of tables
+        Times and machines, which may differ from run to run.
+
+    See Also
+    --------
+    experiments.engine.base.Experiment : its `run` returns it.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Result
+    >>> Result(tables={"errors": [{"seed": 0, "error": 0.5}]}).tables["errors"][0]["error"]
+    0.5
+    """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, "Figure | Drawing"] = field(default_factory=dict)
@@ -167,11 +239,43 @@ class Result:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`run(context)` under a name; `configs` holds the settings of each profile, which are part of the result's key.
+    """A study under a name: `run(context)`, its configs and its data.
 
-    An experiment that sweeps says by `plan(config, seed)` what it will run, and by `check(config)`,
-    which raises a UserError, what a config may hold. `data(config)` are the data that it would use;
-    one that judges claims names them.
+    Parameters
+    ----------
+    name : a word
+        The name for `proxlin reproduce`, of a-z, 0-9, _ and -.
+    title : a text
+        The title of the report.
+    claims : a tuple of words
+        The claims of the paper that it judges.
+    run : a function of a `Context`
+        It returns a `Result`.
+    configs : a dict
+        The settings of each profile, which are part of the result's key.
+    plan : a function of (config, seed), or None
+        What an experiment that sweeps will run.
+    check : a function of a config, or None
+        It raises a UserError for what a config may not hold.
+    data : a function of a config, or None
+        The data that it would use; one that judges claims names them.
+
+    Raises
+    ------
+    ValueError
+        It judges claims, and does not say on which data.
+
+    See Also
+    --------
+    experiments.engine.base.register : makes it known.
+    experiments.engine.study.study : makes one with a checked config.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Experiment, Result
+    >>> mine = Experiment("mine", "A study of mine", (), lambda context: Result())
+    >>> dict(mine.config("quick"))
+    {}
     """
 
     name: str
@@ -191,7 +295,18 @@ class Experiment:
             )
 
     def config(self, profile: str) -> Mapping[str, object]:
-        """Return the settings of a profile, none where it has no table."""
+        """Return the settings of a profile, none where it has no table.
+
+        Parameters
+        ----------
+        profile : a word
+            "quick" or "paper".
+
+        Returns
+        -------
+        a dict
+            The settings.
+        """
         return self.configs.get(profile, {})
 
 
@@ -199,7 +314,36 @@ _REGISTRY: dict[str, Experiment] = {}
 
 
 def register(experiment: Experiment) -> Experiment:
-    """Make an experiment known to `proxlin reproduce`."""
+    """Make an experiment known to `proxlin reproduce`, and return it.
+
+    Parameters
+    ----------
+    experiment : an `Experiment`
+        The study.
+
+    Returns
+    -------
+    an `Experiment`
+        The same one.
+
+    Raises
+    ------
+    ValueError
+        There is another one of its name.
+
+    See Also
+    --------
+    experiments.engine.study.study : makes an experiment and registers it.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Experiment, Result, register
+    >>> mine = register(Experiment("example", "An example", (), lambda context: Result()))
+    >>> register(mine)
+    Traceback (most recent call last):
+        ...
+    ValueError: there are two experiments named 'example'; rename one of them.
+    """
     if experiment.name in _REGISTRY:
         raise ValueError(
             f"there are two experiments named {experiment.name!r}; rename one of them."

@@ -32,10 +32,60 @@ def study(
     claims: tuple[str, ...] = (),
     configs: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Experiment:
-    """Register an experiment whose configs hold the fields of `schema`.
+    """Register an experiment whose configs hold the fields of `schema`, and return it.
 
     The profiles are those of configs/NAME.toml unless `configs` are given. `data` are the origins
     of the data, or a function of the config that returns them.
+
+    Parameters
+    ----------
+    name : a word
+        The name for `proxlin reproduce`, of a-z, 0-9, _ and -.
+    title : a text
+        The title of the report.
+    schema : a dataclass
+        The fields of a config, with their types.
+    run : a function of (config, context)
+        It returns a `Result`.
+    plan : a function of (config, seed)
+        What will run: `plan_of(cases)`.
+    data : a list of origins, or a function of the config
+        Where the data come from.
+    claims : a tuple of words
+        The claims of the paper that it judges.
+    configs : a dict, or None
+        The settings of each profile; None reads configs/NAME.toml.
+
+    Returns
+    -------
+    an `Experiment`
+        It is registered.
+
+    See Also
+    --------
+    experiments.engine.base.register : registers an experiment without a schema.
+    experiments.engine.study.plan_of : the plan of some cases.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from proxlin.data.origin import generated
+    >>> from proxlin.experiments.engine.base import Result
+    >>> from proxlin.experiments.engine.study import plan_of, study
+    >>> @dataclass(frozen=True)
+    ... class Config:
+    ...     samples: int
+    >>> example = study(
+    ...     "example-study",
+    ...     "An example",
+    ...     Config,
+    ...     run=lambda config, context: Result(),
+    ...     plan=lambda config, seed: plan_of([]),
+    ...     data=[generated("planes", "drawn by the study")],
+    ...     configs={"quick": {"samples": 100}},
+    ... )
+    >>> example.config("quick")
+    {'samples': 100}
     """
     parsed = partial(parse, schema)
     origins = data if callable(data) else lambda config: data
@@ -54,7 +104,30 @@ def study(
 
 
 def plan_of(cases: Sequence[Case]) -> Plan:
-    """Return the plan of a sweep whose cases are all known before it runs."""
+    """Return the plan of a sweep whose cases are all known before it runs.
+
+    Parameters
+    ----------
+    cases : a list of cases
+        All of them.
+
+    Returns
+    -------
+    a `Plan`
+        The cases, their number, and a guess of their seconds.
+
+    See Also
+    --------
+    experiments.engine.base.Case : one piece of a sweep.
+    experiments.engine.study.study : takes a function that returns a plan.
+
+    Examples
+    --------
+    >>> from proxlin.experiments.engine.base import Case
+    >>> from proxlin.experiments.engine.study import plan_of
+    >>> plan_of([Case("my_study:fit", {"seed": seed}) for seed in range(3)]).cases
+    3
+    """
     groups = {case.group for case in cases}
     return Plan(cases, len(cases), total_work(cases) + COMPILING * len(groups))
 
@@ -85,8 +158,33 @@ def fields_of(config: Any, *names: str) -> dict[str, Any]:
 
 
 def demand_positive(config: Any, *names: str) -> None:
-    """Raise a ValueError that names the first of these settings which is not above 0, or holds such
-    a number.
+    """Raise a ValueError that names the first of these settings which is not above 0, or holds such a
+    number; return nothing.
+
+    Parameters
+    ----------
+    config : a dataclass
+        The settings.
+    *names : words
+        The fields to look at.
+
+    Raises
+    ------
+    ValueError
+        A setting is not above 0.
+
+    See Also
+    --------
+    experiments.engine.study.study : calls it where a config is made.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from proxlin.experiments.engine.study import demand_positive
+    >>> demand_positive(SimpleNamespace(samples=100, shares=(0.1, 0.0)), "samples", "shares")
+    Traceback (most recent call last):
+        ...
+    ValueError: shares has to hold positive numbers.
     """
     for name in names:
         value = getattr(config, name)
