@@ -5,7 +5,7 @@ best, values = multistart(problem, starts)
 """
 
 import copy
-import os
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -329,7 +329,7 @@ def _in_lanes(
     """Run all problems in lanes, a part of them on each core: one thread for each, as a program of small
     operations runs on one core.
     """
-    parts = min(os.cpu_count() or 1, max(1, batch.count // lanes))
+    parts = min(multiprocessing.cpu_count(), max(1, batch.count // lanes))
     ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
     done = [0] * parts
 

@@ -99,6 +99,10 @@ class Advice:
     gain : an `Estimate`
         1 - loss of the side recommended / loss of the other on held-out data, with its interval (of
         Gauss-Newton over SGD if it cannot tell).
+    equal_seconds : an `Estimate`
+        What Gauss-Newton saves where both sides have the seconds of the quicker one.
+    about_seconds : a text
+        What that rests on.
     noise : an `Estimate`
         The mean held-out loss of the best fit, the noise level F(wbar) or more.
     radius : a number, or None
