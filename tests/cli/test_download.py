@@ -132,7 +132,7 @@ def test_what_was_checked_is_said_and_no_more(get, mirror, monkeypatch, known):
     code, out, _ = get("ijcnn1")
     assert code == 0 and SUM in out
     if known == "md5":
-        assert "its md5 is that of the file on the LIBSVM site" in out
+        assert "its md5 is the one on public record" in out
         assert classification.origin_of("ijcnn1").kind == "file"
     else:
         assert "not known here: rows, columns and labels were counted" in out
@@ -520,7 +520,7 @@ def test_the_warcraft_maps_are_unpacked(get, refused, mirror, monkeypatch, tmp_p
     local = tmp_path / "maps.tar.gz"
     local.write_bytes(content)
     code, out, _ = get("warcraft", "--from", local)
-    assert code == 0 and "its md5 is that of the public archive" in out
+    assert code == 0 and "its md5 is the one on public record" in out
 
 
 @pytest.mark.parametrize("damage", ["cut", "no archive", "empty"])
