@@ -39,7 +39,7 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise missing_extra(module.partition(".")[0], extra) from error
+        raise missing_extra(str(error.name), extra) from error
 
 
 def missing_extra(module: str, extra: str) -> MissingExtra:

@@ -491,6 +491,6 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
     with pytest.raises(
         ImportError,
-        match="sklearn is not installed: pip install 'scikit-learn",
+        match="sklearn is not installed: pip install .*'scikit-learn>=",
     ):
         import_module("proxlin.sklearn")

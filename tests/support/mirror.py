@@ -79,7 +79,7 @@ def handler(mirror: Mirror) -> type[BaseHTTPRequestHandler]:
                 self.wfile.flush()
                 rest = rest[half:]
                 mirror.half_sent.set()
-                mirror.go.wait(60)
+                mirror.go.wait(600)
             if mirror.cuts:
                 rest = rest[: mirror.cuts.pop(0)]
             with suppress(OSError):  # whoever asked may have gone

@@ -231,7 +231,7 @@ def _keep_rows(name: str, path: Path, sha256: str | None, source: str) -> str:
     if kept.usual and kept.sha256 == classification.known(name).sha256:
         return f"{what}, which is known."
     if kept.usual:
-        return f"{what}, and its md5 is that of the file on the LIBSVM site."
+        return f"{what}, and its md5 is the one on public record for the LIBSVM site."
     if sha256:
         return f"{what}, as you gave it."
     return f"{what}, which is not known here: rows, columns and labels were counted, and nothing else was checked."

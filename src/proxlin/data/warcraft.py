@@ -17,7 +17,7 @@ from ..files.writing import write_folder
 from . import maps
 from .cache import check_sha256, md5, note_of
 
-MD5 = "acea5ea60a47664ff189923a84814e96"  # of warcraft_maps.tar.gz, by its data page
+MD5 = "acea5ea60a47664ff189923a84814e96"  # of warcraft_maps.tar.gz, by public records of it
 SPLITS = ("train", "val", "test")
 FOLDER = "12x12"  # in the archive; larger maps are beside it
 LARGEST = 2**30  # bytes of a file in the archive; the largest has 0.3 * 2**30
@@ -46,7 +46,7 @@ def get_warcraft(path: Path, sha256: str | None, source: str, scratch: Path) -> 
     write_folder(folder.parent, {note_of(folder).name: note, **files})
     what = f"maps of 12x12 cells. Its SHA-256 is {found}"
     if is_known:
-        return f"{what}, and its md5 is that of the public archive."
+        return f"{what}, and its md5 is the one on public record for the archive."
     if wrong:
         return f"{what}, as you gave it."
     return f"{what}; the md5 of the files to train and to test are those of the public ones, val was not checked."
