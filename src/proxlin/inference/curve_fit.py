@@ -24,9 +24,9 @@ from ..solvers.prox_linear import prox_linear
 from ..solvers.relative import RelativeProxLinear
 from ..solvers.wrappers import Rescaled
 from ..subproblem import dual_set
+from .curve_covariance import robust_covariances, squares_covariances
 from .curve_inputs import Box, Points, points, start_and_bounds
 from .curves import Curve, traced_shape, whitened
-from .sandwich import covariance
 from .scale import NORMAL
 
 LOSSES = ("squares", "l1", "huber", "quantile")
@@ -302,42 +302,21 @@ class _Fit:
         r = heights.reshape(self.y.shape) - self.y
         return r if self.counts is None else np.where(self.counts, r, 0.0)
 
-    def jacobians(self, w: np.ndarray) -> np.ndarray:
-        """Return the Jacobians (curves, m, d)."""
-        found = np.asarray(call(_many_jacobians, self.curve, np.atleast_2d(w)))
-        return found if self.counts is None else found * self.counts[..., None]
-
-    def robust_covariance(self, w: np.ndarray, i: int | None) -> np.ndarray:
-        """Return px.covariance of the parameters that are at no bound, 0 for the others, or raise
-        ValueError or TypeError where there is none.
-        """
-        outer = self.outer
-        assert outer is not None
-        if i is not None and self.deltas is not None:
-            outer = Huber(float(self.deltas[i]))
-        problem = self.problem(outer, i)
-        free = (w > self.box.low) & (w < self.box.high)
-        cov = np.zeros((len(w), len(w)))
-        if free.all():
-            return covariance(problem, w)
-        if free.any():
-            # the other parameters are constants of the curve
-            inner = _Held(problem.inner, w, tuple(np.flatnonzero(free).tolist()))
-            held = eqx.tree_at(lambda p: p.inner, problem, inner)
-            cov[np.ix_(free, free)] = covariance(held, w[free])
-        return cov
-
-
-class _Held(eqx.Module):
-    """phi as a function of the free parameters; the others are those of w."""
-
-    inner: Callable
-    w: Any
-    free: tuple[int, ...] = eqx.field(static=True)
-
-    def __call__(self, part: Any, row: Any) -> Any:
-        w = jax.numpy.asarray(self.w).astype(part.dtype)
-        return self.inner(w.at[np.asarray(self.free)].set(part), row)
+    def covariances(
+        self, w: np.ndarray, r: np.ndarray, good: np.ndarray, absolute: bool
+    ) -> tuple[np.ndarray, str]:
+        """Return pcov of each curve, inf where there is none, and why."""
+        rows = np.atleast_2d(w)
+        if isinstance(self.outer, SquaredL2):
+            return squares_covariances(
+                self.curve, rows, np.atleast_2d(r), self.counts, absolute
+            )
+        assert self.outer is not None
+        free = (rows > self.box.low) & (rows < self.box.high)
+        y = np.atleast_2d(self.y)
+        return robust_covariances(
+            self.curve, self.outer, self.deltas, y, rows, free & good[:, None], self.counts
+        )
 
 
 def _whitened_rows(y: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
@@ -348,10 +327,6 @@ def _whitened_rows(y: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
 
 def _many_heights(curve: Curve, w: Any) -> Any:
     return jax.vmap(curve.heights)(w)
-
-
-def _many_jacobians(curve: Curve, w: Any) -> Any:
-    return jax.vmap(curve.jacobian)(w)
 
 
 def _answers(
@@ -370,17 +345,14 @@ def _answers(
             f"Optimal parameters not found for {int(np.sum(~good))} of {len(good)} curves, the first of them curve "
             f"{int(np.argmin(good))}: {_reason(status[np.argmin(good)], most)} Their rows of popt and pcov are nan.",
             OptimizeWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     r = fit.residuals(popt)
-    if isinstance(fit.outer, SquaredL2):
-        pcov, why = _squares_covariance(fit, popt, r, absolute)
-    else:
-        pcov, why = _robust_covariances(fit, popt, good)
+    pcov, why = fit.covariances(popt, r, good, absolute)
     lost = good & np.isinf(pcov).any(axis=(1, 2))
     if lost.any():
         of = f" for {int(lost.sum())} of {len(lost)} curves" if fit.many else ""
-        warnings.warn(f"{LOST}{of}{why}", OptimizeWarning, stacklevel=4)
+        warnings.warn(f"{LOST}{of}{why}", OptimizeWarning, stacklevel=3)
     if fit.many:
         popt[~good] = np.nan
         pcov[~good] = np.nan
@@ -401,48 +373,3 @@ def _reason(status: int, most: int) -> str:
     if Status(int(status)) is Status.diverged:
         return "f is not finite near the start, or the parameters diverged; give another p0, or bounds."
     return f"Number of calls to function has reached maxfev = {most}."
-
-
-def _squares_covariance(
-    fit: _Fit, w: np.ndarray, r: np.ndarray, absolute: bool
-) -> tuple[np.ndarray, str]:
-    """Return s^2 (J'J)^-1 of each curve, s = 1 if sigma is absolute; inf where J'J is singular."""
-    jacobians = fit.jacobians(w)
-    _, m, d = jacobians.shape
-    # in units in which the columns of J have length 1: what is singular does not depend on units
-    size = np.linalg.norm(jacobians, axis=1)
-    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
-    with np.errstate(all="ignore"):
-        unit = np.nan_to_num(jacobians / size[:, None, :])
-        _, values, axes = np.linalg.svd(unit, full_matrices=False)
-        least = np.finfo(np.float64).eps * max(m, d) * values[:, :1]
-        singular = (values <= least).any(axis=1) | (values.shape[1] < d)
-        half = axes / values[:, :, None] / size[:, None, :]
-        pcov = np.swapaxes(half, 1, 2) @ half
-        if not absolute:
-            rows = np.atleast_2d(r)
-            n = np.full(len(rows), m)
-            if fit.counts is not None:
-                n = fit.counts.sum(axis=1)
-            left = n - d
-            singular |= left <= 0
-            pcov *= (np.sum(rows**2, axis=1) / np.maximum(left, 1))[:, None, None]
-    pcov[singular | ~np.isfinite(pcov).all(axis=(1, 2))] = np.inf
-    why = ": the data do not tell the parameters apart" if m > d else ""
-    return pcov, why
-
-
-def _robust_covariances(
-    fit: _Fit, w: np.ndarray, good: np.ndarray
-) -> tuple[np.ndarray, str]:
-    """Return px.covariance of each curve, inf where there is none, and the reason of the first."""
-    rows = np.atleast_2d(w)
-    d = rows.shape[1]
-    found = np.full((len(rows), d, d), np.inf)
-    why = ""
-    for i in np.flatnonzero(good):
-        try:
-            found[i] = fit.robust_covariance(rows[i], int(i) if fit.many else None)
-        except (TypeError, ValueError) as error:
-            why = why or f": {error}".replace("covariance: ", "")
-    return found, why

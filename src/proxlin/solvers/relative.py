@@ -33,6 +33,9 @@ LEAST_KAPPA = 1e-24
 # Gaps of subproblems, relative to F. Steps end where F is flat to round-off.
 GAP = 1e-14
 
+# Below the noise of F, steps go on while each measure is at most this share of the one before.
+SHORTER = 0.9
+
 
 class RelativeState(eqx.Module):
     """The iterate, F there, the sizes of w at the start, kappa, the last measure, and whether the
@@ -91,11 +94,11 @@ class RelativeProxLinear(AbstractSolver):
         size = jnp.where(start == 0, 1, jnp.abs(start))
         if squares:
             # The predicted decrease without its cancellation: steps go on, below the noise of F,
-            # as long as they become shorter.
+            # as long as they become shorter. F cannot judge kappa there.
             measure = found.trial.slope / jnp.sqrt(size)
             flat = predicted <= noise
             keep = (value < start) | (flat & (value <= start + noise))
-            stuck = flat & state.flat & (measure >= state.measure)
+            stuck = flat & state.flat & (measure > SHORTER * state.measure)
         else:
             measure = jnp.sqrt(2 * jnp.maximum(predicted, 0) / size)
             flat = state.flat
@@ -107,7 +110,7 @@ class RelativeProxLinear(AbstractSolver):
             jnp.where(keep, answer.w, state.w),
             jnp.where(keep, value, start),
             state.size,
-            found.damping.kappa,
+            jnp.where(flat, kappa, found.damping.kappa),
             measure,
             flat,
         )
