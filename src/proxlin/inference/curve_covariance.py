@@ -1,7 +1,7 @@
 """The covariances of curve fits, of many curves at once.
 
-    squares    s^2 (J'J)^-1,  s^2 = sum r^2 / (m - d)         scipy's pcov
-    others     A^-1 B A^-1 / m                                px.covariance with kind="sandwich"
+squares    s^2 (J'J)^-1,  s^2 = sum r^2 / (m - d)         scipy's pcov
+others     A^-1 B A^-1 / m                                px.covariance with kind="sandwich"
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """scipy's `curve_fit` with robust losses, exact bounds, and many curves at once.
 
-    popt = argmin_{low <= w <= high}  sum_i loss((f(x, *w)_i - y_i) / sigma_i)
+popt = argmin_{low <= w <= high}  sum_i loss((f(x, *w)_i - y_i) / sigma_i)
 """
 
 import warnings
@@ -25,8 +25,8 @@ from ..solvers.relative import RelativeProxLinear
 from ..solvers.wrappers import Rescaled
 from ..subproblem import dual_set
 from .curve_covariance import robust_covariances, squares_covariances
-from .curve_inputs import Box, Points, points, start_and_bounds
-from .curves import Curve, traced_shape, whitened
+from .curve_inputs import Box, Points, points, start_and_bounds, whitened_rows
+from .curves import Curve, traced_shape
 from .scale import NORMAL
 
 LOSSES = ("squares", "l1", "huber", "quantile")
@@ -51,7 +51,7 @@ OTHERS = {
 
 
 def curve_fit(
-    f: Callable,
+    f: Any,
     xdata: Any,
     ydata: Any,
     p0: Any = None,
@@ -59,12 +59,12 @@ def curve_fit(
     absolute_sigma: bool = False,
     check_finite: bool | None = True,
     bounds: Any = (-np.inf, np.inf),
-    method: str | None = None,
-    jac: None = None,
+    method: Any = None,
+    jac: Any = None,
     *,
     loss: Any = "squares",
     full_output: bool = False,
-    nan_policy: str | None = None,
+    nan_policy: Any = None,
     **more: Any,
 ) -> tuple:
     """Fit the parameters of a curve y = f(x, *params), and return popt and pcov as scipy's
@@ -102,9 +102,7 @@ def curve_fit(
     [2.0, 1.0]
     """
     if not callable(f):
-        raise TypeError(
-            f"f must be a function f(x, *params); it is {described(f)}."
-        )
+        raise TypeError(f"f must be a function f(x, *params); it is {described(f)}.")
     _check_method(method, jac)
     settings = _Settings(loss, more)
     full_output = flag(full_output, "full_output")
@@ -155,7 +153,9 @@ class _Settings:
             raise TypeError(f"curve_fit has no argument {name!r}{hint}.")
         if self.delta is not None and loss != "huber":
             raise ValueError('delta belongs to loss="huber".')
-        if (self.quantile is not None) != (isinstance(loss, str) and loss == "quantile"):
+        if (self.quantile is not None) != (
+            isinstance(loss, str) and loss == "quantile"
+        ):
             raise ValueError(
                 'quantile belongs to loss="quantile", such as curve_fit(..., loss="quantile", quantile=0.9).'
             )
@@ -207,7 +207,7 @@ class _Fit:
                 f"f must return a number for each of the {m} points of ydata, of shape {at.y.shape}; it returned an "
                 f"array of shape {shape}."
             )
-        self.y = _whitened_rows(at.y, at.sigma)
+        self.y = whitened_rows(at.y, at.sigma)
         if isinstance(self.outer, SquaredL2) and d > m > 1:
             raise TypeError(
                 f"The number of parameters, {d}, must not exceed the number of points, {m}; give more points, or leave "
@@ -252,6 +252,7 @@ class _Fit:
             problems = eqx.tree_at(lambda p: p.weights, problems, share)
             axes = eqx.tree_at(lambda p: p.weights, axes, True)
         if delta is not None:
+            delta = jax.numpy.asarray(delta)
             problems = eqx.tree_at(lambda p: p.outer.delta, problems, delta)
             axes = eqx.tree_at(lambda p: p.outer.delta, axes, True)
         start_axis = 0 if start.ndim == 2 else None
@@ -285,7 +286,7 @@ class _Fit:
         deltas = EFFICIENT * NORMAL * np.nanmedian(np.abs(r), axis=-1)
         # Residuals of rounding alone, as of data without noise, have no scale.
         least = 1e-9 * np.max(np.abs(self.y), axis=-1)
-        self.deltas = np.maximum(deltas, np.where(least > 0, least, 1.0))
+        self.deltas = np.asarray(np.maximum(deltas, np.where(least > 0, least, 1.0)))
         if self.many:
             self.outer = Huber(1.0)
             return self.solved(self.outer, w, most, self.deltas)
@@ -315,14 +316,14 @@ class _Fit:
         free = (rows > self.box.low) & (rows < self.box.high)
         y = np.atleast_2d(self.y)
         return robust_covariances(
-            self.curve, self.outer, self.deltas, y, rows, free & good[:, None], self.counts
+            self.curve,
+            self.outer,
+            self.deltas,
+            y,
+            rows,
+            free & good[:, None],
+            self.counts,
         )
-
-
-def _whitened_rows(y: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
-    if sigma is None:
-        return y
-    return np.asarray(whitened(y.T, sigma if sigma.ndim == 2 else sigma.reshape((-1,) + (1,) * (y.ndim - 1)))).T
 
 
 def _many_heights(curve: Curve, w: Any) -> Any:
@@ -337,9 +338,7 @@ def _answers(
     good = np.isin(status, [list(Status).index(each) for each in GOOD])
     popt = np.asarray(found.w).copy()
     if not good.any():
-        raise RuntimeError(
-            f"Optimal parameters not found: {_reason(status[0], most)}"
-        )
+        raise RuntimeError(f"Optimal parameters not found: {_reason(status[0], most)}")
     if not good.all():
         warnings.warn(
             f"Optimal parameters not found for {int(np.sum(~good))} of {len(good)} curves, the first of them curve "
@@ -369,7 +368,7 @@ def _answers(
     return popt, pcov, info, message, ier
 
 
-def _reason(status: int, most: int) -> str:
+def _reason(status: np.int32, most: int) -> str:
     if Status(int(status)) is Status.diverged:
         return "f is not finite near the start, or the parameters diverged; give another p0, or bounds."
     return f"Number of calls to function has reached maxfev = {most}."

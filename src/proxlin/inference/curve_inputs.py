@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds
 
 from ..checks import described
@@ -44,9 +44,7 @@ class Box:
 # ------------------------------------------------------------------------------------------- points
 
 
-def points(
-    x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: str | None
-) -> Points:
+def points(x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: Any) -> Points:
     """Return the points, without those that are missing if they may be left out."""
     if nan_policy not in (None, "raise", "omit"):
         raise ValueError(
@@ -167,6 +165,15 @@ def _deviations(sigma: np.ndarray, m: int) -> np.ndarray:
         return cholesky(sigma, lower=True)
     except LinAlgError as error:
         raise ValueError("The covariance sigma must be positive definite.") from error
+
+
+def whitened_rows(y: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
+    """Return y in units of its deviations, or of a Cholesky factor of its covariance."""
+    if sigma is None:
+        return y
+    if sigma.ndim == 1:
+        return y / sigma
+    return solve_triangular(sigma, y.T, lower=True).T
 
 
 # ----------------------------------------------------------------------------------- start and bounds

@@ -40,19 +40,14 @@ class Curve(eqx.Module):
         """Return f(x, *w) / sigma at all points."""
         found = jnp.asarray(self.f(self.x, *w)).astype(w.dtype)
         found = jnp.broadcast_to(found, (self.points,))
-        return whitened(found, self.sigma)
+        if self.sigma is None:
+            return found
+        if self.sigma.ndim == 1:
+            return found / self.sigma
+        return jax.scipy.linalg.solve_triangular(self.sigma, found, lower=True)
 
     def jacobian(self, w: Float[Array, " d"]) -> Float[Array, "m d"]:
         return jax.jacfwd(self.heights)(w)
-
-
-def whitened(y: Array, sigma: Any) -> Array:
-    """Return y in units of its deviations, or of a Cholesky factor of its covariance."""
-    if sigma is None:
-        return y
-    if sigma.ndim < 2:
-        return y / sigma
-    return jax.scipy.linalg.solve_triangular(sigma, y, lower=True)
 
 
 @jax.custom_jvp
@@ -144,7 +139,9 @@ def _line(error: Exception) -> str:
     outside = [
         frame.line
         for frame in frames
-        if not re.search(r"[/\\](jax|jaxlib|numpy|scipy|equinox|proxlin)[/\\]", frame.filename)
+        if not re.search(
+            r"[/\\](jax|jaxlib|numpy|scipy|equinox|proxlin)[/\\]", frame.filename
+        )
     ]
     line = (outside[-1] or "") if outside else ""
     return line.strip()[:120]

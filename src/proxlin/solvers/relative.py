@@ -64,9 +64,7 @@ class RelativeProxLinear(AbstractSolver):
     low: Number | None = None
     high: Number | None = None
 
-    def init(
-        self, problem: AbstractProblem, w: Float[Array, " d"]
-    ) -> RelativeState:
+    def init(self, problem: AbstractProblem, w: Float[Array, " d"]) -> RelativeState:
         size = jnp.where(w == 0, 1, jnp.abs(w))
         value, slope = problem.value_and_subgradient(w)
         square = jnp.sum((size * slope) ** 2)
@@ -188,7 +186,7 @@ class _Scaled(eqx.Module):
         self.size = jnp.maximum(jnp.abs(state.w), LEAST * state.size)
         self.c = at.c
         self.u = at.u
-        self.jacobian = at.jacobian * self.size
+        self.jacobian = at.jacobian * self.size[None, None, :]
 
     def largest(self) -> Array:
         """Return the largest square of a column of J."""
@@ -211,7 +209,7 @@ class _Scaled(eqx.Module):
         """Minimise over the free entries, with the others as in e."""
         held = jnp.where(free, 0, e)
         u = self.u + self.jacobian @ held
-        jacobian = jnp.where(free, self.jacobian, 0)
+        jacobian = jnp.where(free[None, None, :], self.jacobian, 0)
         if isinstance(self.problem.outer, SquaredL2):
             new = self._least_squares(kappa, u, jacobian)
             v = u + jacobian @ new
