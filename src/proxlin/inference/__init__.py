@@ -12,7 +12,7 @@ Formulas, assumptions and what each kind is compared with: docs/inference.md.
 
 from .bootstrap import Bootstrap as Bootstrap
 from .bootstrap import bootstrap as bootstrap
-from .curve_fit import curve_fit as curve_fit
+from .curves import curve_fit as curve_fit
 from .outliers import cutoff as cutoff
 from .outliers import distances as distances
 from .redescending import mm_covariance as mm_covariance

@@ -6,16 +6,17 @@ others     A^-1 B A^-1 / m                                px.covariance with kin
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..compiled import call
-from ..outers import AbstractOuter, Huber
-from .curves import Curve
-from .hessians import Jump, jump_of, kernel_hessians, nid_hessians
-from .parts import Parts, at_kinks
-from .sandwich import sandwich
+from ...compiled import call
+from ...outers import AbstractOuter
+from ..hessians import Jump, jump_of, kernel_hessians, nid_hessians
+from ..parts import Parts, at_kinks
+from ..sandwich import sandwich
+from .curve import Curve
 
 AT_ONCE = 2**22  # second derivatives of a batch of curves, 32 MB
 EPS = float(np.finfo(np.float64).eps)
@@ -80,8 +81,7 @@ def robust_covariances(
         return found, f": {name} has kinks without a density; take px.bootstrap"
     outers = jax.tree.map(lambda x: np.broadcast_to(x, (many, *np.shape(x))), outer)
     if deltas is not None:
-        outers = Huber(np.ones(()))
-        outers = jax.tree.map(lambda _: np.atleast_1d(deltas), outers)
+        outers = eqx.tree_at(lambda f: f.delta, outers, np.atleast_1d(deltas))
     chunk = min(many, max(1, AT_ONCE // (m * d * d)))
     for start in range(0, many, chunk):
         # The last chunk is as long as the others, so that one program does all of them.

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds
 
-from ..checks import described
-from ..inputs import FRAMES
+from ...checks import described
+from ...inputs import FRAMES
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def points(x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: Any) -> P
     kept = None
     if nan_policy == "omit":
         x, y, sigma, kept = _without_missing(x, y, sigma)
+    _check_finite("ydata", y)
     if check_finite or nan_policy is not None:
-        _check_finite("ydata", y)
         for leaf in jax.tree.leaves(x):
             _check_finite("xdata", leaf)
     if sigma is not None:

@@ -16,7 +16,7 @@ import jax.errors
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..slips import BRANCH, CAUSES, JNP, MASK, WRAPPED
+from ...slips import BRANCH, CAUSES, JNP, MASK, WRAPPED
 
 NUMPY = re.compile(r"\b(np|numpy|math|scipy(?:\.\w+)*|sp)\.(\w+)\s*\(")
 
