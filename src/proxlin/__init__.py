@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "compiled": ("clear_caches",),
     "cost": ("Calls", "Cost", "Prices", "Status"),
-    "inference": ("Bootstrap", "bootstrap", "covariance"),
+    "inference": ("Bootstrap", "bootstrap", "covariance", "curve_fit"),
     "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
     "networks": ("CNN", "MLP"),
     "oracles": ("AbstractOracle", "Chains", "MonotonePaths"),
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from .inference import Bootstrap as Bootstrap
     from .inference import bootstrap as bootstrap
     from .inference import covariance as covariance
+    from .inference import curve_fit as curve_fit
     from .inners import Linearized as Linearized
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores

@@ -3,6 +3,7 @@ outliers.
 
     cov(w) ~ A^-1 B A^-1 / n         covariance, mm_covariance
     fits with random weights         bootstrap
+    y ~ f(x, *w)                     curve_fit
     s of residuals r                 mad, huber_scale, m_scale
     d_i = |x_i - center|_cov         distances, cutoff
 
@@ -11,6 +12,7 @@ Formulas, assumptions and what each kind is compared with: docs/inference.md.
 
 from .bootstrap import Bootstrap as Bootstrap
 from .bootstrap import bootstrap as bootstrap
+from .curves import curve_fit as curve_fit
 from .outliers import cutoff as cutoff
 from .outliers import distances as distances
 from .redescending import mm_covariance as mm_covariance

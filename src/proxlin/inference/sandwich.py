@@ -178,13 +178,18 @@ def _rounding(
 
 
 def _sandwich(fit: _Fit) -> Matrix:
-    hessians = None
     # One bandwidth is too wide for rows with narrow errors; two fits have one for each row.
     if fit.jump is not None and fit.parts.ridge == 0 and _is_affine(fit):
         hessians = nid_hessians(fit.parts, fit.jump)
-    A = fit.parts.mean_hessian(fit.hessians if hessians is None else hessians)
-    scores = fit.parts.scores()
-    half = _solve(A, scores.T, fit.parts.eps) / len(scores)
+        if hessians is not None:
+            return sandwich(fit.parts, hessians)
+    return sandwich(fit.parts, fit.hessians)
+
+
+def sandwich(found: Parts, hessians: Float[np.ndarray, "n k k"]) -> Matrix:
+    """Return A^-1 B A^-1 / n, with these Hessians of f in A."""
+    scores = found.scores()
+    half = _solve(found.mean_hessian(hessians), scores.T, found.eps) / len(scores)
     return half @ half.T
 
 
