@@ -30,8 +30,8 @@ MAPS = 12_000
 BYTES = 2**30
 # Results without a program (prices) are small; this bounds their number.
 ENTRIES = 1024
-# JAX keeps 3 MiB of traces for every new shape, for ever. It forgets them whenever so many programs
-# have been dropped.
+# JAX keeps 2 to 3 MiB of traces for every new shape, for ever. It forgets them whenever so many
+# programs have been made.
 FORGET = 100
 
 
@@ -348,7 +348,7 @@ class _Cache:
         # of the table; it is never held while anything is compiled
         self.lock = threading.Lock()
         self.slots: OrderedDict[_Key, _Slot] = OrderedDict()
-        self.dropped = 0  # programs, since JAX last forgot its traces
+        self.fresh = 0  # programs made since JAX last forgot its traces
 
     def find(self, key: _Key, make: Callable[[], Any]) -> Any:
         """Return what make() returned for this key, once for all threads. What failed is tried
@@ -399,10 +399,10 @@ class _Cache:
                 maps -= oldest.maps
                 size -= oldest.bytes
                 dropped.append(oldest)
-                self.dropped += 1
-            forget = self.dropped >= FORGET
+            self.fresh += 1
+            forget = self.fresh >= FORGET
             if forget:
-                self.dropped = 0
+                self.fresh = 0
         del dropped  # outside of the lock, as in `clear`
         if forget:
             # Functions that the user compiled are compiled again at their next call; nothing else

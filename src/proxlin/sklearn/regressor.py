@@ -77,8 +77,8 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
     tol : a number, or None
         The tolerance, as in `px.minimize`.
     warm_start : True or False
-        Whether a further `fit` starts where the last one ended, in place of a new start. It takes
-        fewer steps to the same answer, where there is one answer.
+        Whether a further `fit` starts where the last one ended, in place of a new start. On the same
+        rows it takes fewer steps to the same answer, where there is one answer.
     random_state : an integer, or None
         The randomness of the start of a network, and of a stochastic solver.
 
