@@ -207,7 +207,8 @@ def _evaluations(found: Result) -> np.ndarray:
     first = 1.0
     steps = np.asarray(found.steps)
     passes = np.asarray(found.passes)
-    return np.rint(1 + 2 * (passes - first - steps)).astype(np.int64)
+    tried = np.rint(2 * (passes - first - steps))
+    return np.asarray(1 + tried, np.int64)
 
 
 def _reason(status: np.int32, most: int) -> str:
