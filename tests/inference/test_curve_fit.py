@@ -439,6 +439,8 @@ REFUSED = [
     ({"jac": "2-point"}, ValueError, "JAX differentiates f itself"),
     ({"loss": "soft_l1"}, ValueError, "loss must be one of squares, l1"),
     ({"loss": px.L1}, ValueError, "or an outer function such as"),
+    ({"loss": px.LInf()}, ValueError, "the loss of each residual"),
+    ({"loss": px.StructuredHinge(px.Chains(2, 2))}, TypeError, "oracle"),
     ({"loss": "quantile"}, ValueError, "quantile=0.9"),
     ({"quantile": 0.5}, ValueError, 'belongs to loss="quantile"'),
     ({"delta": 0.5}, ValueError, 'delta belongs to loss="huber"'),

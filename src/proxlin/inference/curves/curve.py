@@ -103,7 +103,10 @@ def _sentence(error: Exception, f: Callable, count: int, named: str) -> str | No
         return None
     text = (str(error).splitlines() or [""])[0].rstrip(".")
     if re.search(r"positional argument|unexpected keyword", text):
-        return f"f is called as f(xdata, *params) with {count} parameters, {named}; it said: {text}."
+        many = "1 parameter" if count == 1 else f"{count} parameters"
+        return (
+            f"f is called as f(xdata, *params) with {many}, {named}; it said: {text}."
+        )
     line = _line(error)
     calls = NUMPY.search(line)
     causes = [cause for pattern, cause in CAUSES if re.search(pattern, text)]

@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeWarning
 
 from ...checks import described, flag, real, whole
 from ...cost import Status
-from ...outers import L1, AbstractOuter, Huber, Quantile, SquaredL2
+from ...outers import L1, L2, AbstractOuter, Huber, LInf, Max, Quantile, SquaredL2
 from ...precision import at_rest, scope
 from ...run import Result
 from .fit import Fit
@@ -127,6 +127,11 @@ class _Settings:
                 f"loss must be one of {', '.join(LOSSES)}, or an outer function such as px.Huber(2.0); it is "
                 f"{described(loss)}."
             )
+        if isinstance(loss, L2 | LInf | Max):
+            raise ValueError(
+                f"curve_fit adds up the loss of each residual, and px.{type(loss).__name__}() is one of all of them at "
+                f'once; take "squares" or "l1", or make a px.MeanOfLosses of one row.'
+            )
         more = dict(more)
         self.maxfev = more.pop("maxfev", more.pop("max_nfev", None))
         self.delta = more.pop("delta", None)
@@ -207,7 +212,8 @@ def _evaluations(found: Result) -> np.ndarray:
     first = 1.0
     steps = np.asarray(found.steps)
     passes = np.asarray(found.passes)
-    return np.rint(1 + 2 * (passes - first - steps)).astype(np.int64)
+    tried = np.rint(2 * (passes - first - steps))
+    return np.asarray(1 + tried, np.int64)
 
 
 def _reason(status: np.int32, most: int) -> str:
