@@ -57,22 +57,67 @@ def curve_fit(
     f is called as f(xdata, *params) and returns a number for each point, by operations of
     `jax.numpy`; JAX differentiates it. All work is done in float64, and answers are arrays of NumPy.
 
-    loss: "squares", "l1", "huber" (with `delta=` in units of sigma; the default is 1.345 times the
-    scale of the residuals of an l1 fit), "quantile" (with `quantile=`, such as 0.9), or an outer
-    function such as `px.Huber(2.0)`, which is applied to each residual.
-    p0: where to start; ones if None, or a point within the bounds. sigma: deviations (m,), or a
-    covariance (m, m). bounds: a pair of numbers or vectors, or scipy's Bounds; f sees no parameter
-    outside of them. maxfev: the most steps, 200 (d + 1) if not given.
-
-    pcov is that of scipy for squares. For the other losses it is `px.covariance`, estimated from the
-    residuals, so that absolute_sigma does not matter; a parameter at a bound counts as known there.
-    Where pcov cannot be estimated it is inf, and scipy's OptimizeWarning says so. With full_output
-    set, infodict (`nfev` and `fvec`), a message and ier follow. A fit that fails raises RuntimeError.
-
     Many curves: ydata of shape (curves, m), for the same xdata, gives popt (curves, d) and pcov
     (curves, d, d); p0 is then (d,) or (curves, d). A curve whose fit fails has nan, and a warning
     says so.
 
+    Parameters
+    ----------
+    f : a function
+        f(xdata, *params) -> (m,).
+    xdata : an array, or anything that f takes
+        The points.
+    ydata : an array (m,), or (curves, m)
+        The measured values.
+    p0 : an array, or None
+        Where to start; None: ones, or a point within the bounds.
+    sigma : an array (m,) or (m, m), or None
+        The deviations of ydata, or their covariance.
+    absolute_sigma : True or False
+        Whether sigma is known, and not only up to a factor. Only squares ask for it.
+    check_finite : True or False
+        Whether nan and inf in the data are refused.
+    bounds : a pair of numbers or arrays, or scipy's Bounds
+        The box of the parameters; f sees none outside of it.
+    method : a word, or None
+        "lm", "trf" or "dogbox" for scipy's sake; the problem is the same.
+    jac : None
+        JAX differentiates f; anything else is refused.
+    loss : a word, or an outer function
+        "squares"; "l1"; "huber" with `delta=`, in units of sigma, 1.345 times the scale of the
+        residuals of an l1 fit if not given; "quantile" with `quantile=`, such as 0.9; or an outer
+        function such as `px.Huber(2.0)`, which is applied to each residual.
+    full_output : True or False
+        Whether infodict (`nfev` and `fvec`), a message and ier follow.
+    nan_policy : "raise", "omit" or None
+        What to do with nan in the data.
+    **more : numbers
+        `delta`, `quantile`, and `maxfev`, the most steps, 200 (d + 1) if not given.
+
+    Returns
+    -------
+    a tuple (popt, pcov)
+        The parameters and their covariance. pcov is that of scipy for squares. For the other losses
+        it is `px.covariance`, estimated from the residuals, so that absolute_sigma does not matter; a
+        parameter at a bound counts as known there. Where it cannot be estimated it is inf, and
+        scipy's OptimizeWarning says so.
+
+    Raises
+    ------
+    RuntimeError
+        The fit failed.
+    ValueError
+        The data, the start, the bounds or the loss do not fit together.
+    TypeError
+        An argument is of the wrong kind, or there are fewer points than parameters.
+
+    See Also
+    --------
+    covariance : the covariance of any fit.
+    minimize : any model and any tree of parameters.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> def decay(x, a, b):
     ...     return a * jnp.exp(-b * x)
