@@ -119,12 +119,14 @@ def curve_fit(
     Examples
     --------
     >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import proxlin as px
     >>> def decay(x, a, b):
     ...     return a * jnp.exp(-b * x)
     >>> x = np.linspace(0, 4, 9)
     >>> y = 2 * np.exp(-x)
     >>> y[3] = 50  # a wrong number
-    >>> popt, pcov = curve_fit(decay, x, y, loss="l1", p0=[1.0, 0.5])
+    >>> popt, pcov = px.curve_fit(decay, x, y, loss="l1", p0=[1.0, 0.5])
     >>> popt.round(6).tolist()
     [2.0, 1.0]
     """
