@@ -106,6 +106,12 @@ def _of_frame(x: Any, name: str) -> Any:
     )
 
 
+def check_columns(x: Any, name: str) -> None:
+    """Raise a sentence about a column of a frame that holds no numbers; anything else passes."""
+    if _is_of_frames(x):
+        _of_frame(x, name)
+
+
 def _column(x: Any, who: str) -> np.ndarray:
     """Return a column of numbers, nan where there is none, or raise a sentence that names it."""
     values = np.asarray(x)

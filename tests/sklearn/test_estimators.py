@@ -494,3 +494,14 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
         match="sklearn is not installed: pip install .*'scikit-learn>=",
     ):
         import_module("proxlin.sklearn")
+
+
+def test_a_column_of_texts_is_named():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"area": [1.0, 2.0, 3.0], "city": ["Oslo", "Rome", "Oslo"]}
+    )
+    with pytest.raises(
+        ValueError, match="'city' of X must hold numbers.*OneHotEncoder"
+    ):
+        CompositeRegressor().fit(frame, [1.0, 2.0, 3.0])

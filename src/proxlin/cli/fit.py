@@ -136,11 +136,15 @@ def _table(report: "Report") -> str:
         line = f"  {row['target']}, {row['loss']}: {_with_interval(row, 'mean absolute error', '{:.4g}')}"
         if row["loss"] != "least squares":
             line += f"; {_with_interval(row, 'over least squares', '{:+.0%}', less=1.0)} against least squares"
+        line += f"; median {row['median absolute error']:.4g}"
         lines.append(line)
         if row["over least squares low"] is None:
             about = f"no 95 % interval: {without_interval(held_out)}"
     return "\n".join(
-        [f"Mean absolute error on {held_out} held-out rows ({about}):", *lines]
+        [
+            f"Mean absolute error on {held_out} held-out rows ({about}), and the median:",
+            *lines,
+        ]
     )
 
 

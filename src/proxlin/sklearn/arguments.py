@@ -8,6 +8,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
+from ..inputs import check_columns
+
 
 def widths_of(hidden: Any) -> tuple[int, ...]:
     """Return the widths of hidden layers: none for 0, one for a number, several for a list."""
@@ -20,6 +22,16 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
                 f"hidden must be 0, a width or a list of widths; it is {hidden!r}."
             )
     return tuple(int(width) for width in given if width)
+
+
+def refuse_texts(X: Any, error: ValueError) -> None:
+    """Raise a sentence about the first column of a frame that holds no numbers, if there is one."""
+    try:
+        check_columns(X, "X")
+    except TypeError as culprit:
+        raise ValueError(
+            f"{culprit} scikit-learn's OneHotEncoder does that in a pipeline; `proxlin fit` does it by itself."
+        ) from error
 
 
 def weights_of(given: Any, rows: Any) -> np.ndarray:

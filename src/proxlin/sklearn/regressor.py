@@ -29,7 +29,7 @@ from ..subproblem import solve_subproblem
 from ..tables.losses import LOSSES, NEARLY_SUPPORT, at_scale, has_scale
 from ..tables.standardize import LEAST, Units, residual_scale, units_of
 from ..types import Params
-from .arguments import seed_of, weights_of, widths_of
+from .arguments import refuse_texts, seed_of, weights_of, widths_of
 from .outputs import NamedOutputs, names_of
 from .warm_start import (
     check_widths,
@@ -297,9 +297,12 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, y with a column for each target, and weights of mean 1."""
         given = y
-        X, y = validate_data(
-            self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True
-        )
+        rules = {"reset": first, "multi_output": True, "y_numeric": True}
+        try:
+            X, y = validate_data(self, X, y, dtype=np.float64, **rules)
+        except ValueError as error:
+            refuse_texts(X, error)
+            raise
         y = np.asarray(y, np.float64)
         s = weights_of(weights, X)
         if first:
