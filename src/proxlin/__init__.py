@@ -63,6 +63,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "theory": (),
     "subproblem": ("Subsolution", "solve_subproblem"),
+    "tables": ("Fit", "fit", "load_fit"),
     "tuning": ("Advice", "Choice", "Lattice", "Space", "Tuning", "advise", "tune"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from . import schedules as schedules
     from . import solvers as solvers
     from . import subproblem as subproblem
+    from . import tables as tables
     from . import theory as theory
     from . import tuning as tuning
     from .compiled import clear_caches as clear_caches
@@ -153,6 +155,9 @@ if TYPE_CHECKING:
     from .solvers import truncated as truncated
     from .subproblem import Subsolution as Subsolution
     from .subproblem import solve_subproblem as solve_subproblem
+    from .tables import Fit as Fit
+    from .tables import fit as fit
+    from .tables import load_fit as load_fit
     from .tuning import Advice as Advice
     from .tuning import Choice as Choice
     from .tuning import Lattice as Lattice

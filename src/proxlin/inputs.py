@@ -134,7 +134,7 @@ def _column(x: Any, who: str) -> np.ndarray:
 
 def _numbers(values: np.ndarray) -> np.ndarray | None:
     """Return an array of objects as numbers, nan for what is missing; None where there is a text."""
-    missing = np.array([_is_na(x) or x is None or x != x for x in values])
+    missing = np.array([is_missing(x) for x in values])
     if not all(isinstance(x, Number) for x in values[~missing]):
         return None
     found = np.full(len(values), np.nan)
@@ -142,5 +142,6 @@ def _numbers(values: np.ndarray) -> np.ndarray | None:
     return found
 
 
-def _is_na(x: Any) -> bool:
-    return type(x).__name__ in ("NAType", "NaTType")
+def is_missing(x: Any) -> bool:
+    """Return whether a cell of a frame is None, nan, or what pandas has for them."""
+    return x is None or type(x).__name__ in ("NAType", "NaTType") or x != x

@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,6 @@ from .options import (
     Category,
     Debug,
     Decimal,
-    Hidden,
     Json,
     Quiet,
     Seed,
@@ -33,13 +33,17 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..tables.fit import Report
+    from ..tables.engine import Report
+    from ..tables.fitted import Fit
 
-LOSSES = ("l2", "l1", "huber")
+LOSSES = ("l2", "l1", "huber", "squares", "quantile", "mm")
+ERRORS = ("formula", "sandwich", "bootstrap")
 SOLVERS = ("auto", "prox_linear", "sgd", "truncated")
 FILES = (
-    *("metrics.csv", "settings.csv", "metrics.json", "report.html"),
+    *("metrics.csv", "settings.csv", "coefficients.csv", "outliers.csv"),
+    *("metrics.json", "report.html"),
     *("figures/held-out.svg", "figures/held-out.png", "figures/held-out.pdf"),
+    *("figures/rows.svg", "figures/rows.png", "figures/rows.pdf"),
     "model.npz",  # last, as it is what the others are about
 )
 
@@ -50,7 +54,22 @@ def fit(
     loss: Annotated[
         str, typer.Option(help=f"Of the residuals: {', '.join(LOSSES)}.")
     ] = "l2",
-    hidden: Hidden = 64,
+    quantile: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Level of --loss quantile, between 0 and 1 (may be repeated)."
+        ),
+    ] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(
+            help="Width of the hidden layer of tanh units; 0: a linear model. The default is 64, and 0 for --loss mm.",
+        ),
+    ] = None,
+    errors: Annotated[
+        str,
+        typer.Option(help=f"How standard errors are found: {', '.join(ERRORS)}."),
+    ] = "formula",
     solver: Annotated[str, typer.Option(help=f"One of {', '.join(SOLVERS)}.")] = "auto",
     out: Annotated[
         Path,
@@ -68,7 +87,12 @@ def fit(
     """Fit a model that outliers in the targets do not spoil, and compare it with least squares."""
     check_one_of("--loss", loss, LOSSES)
     check_one_of("--solver", solver, SOLVERS)
-    check_hidden(hidden)
+    check_one_of("--errors", errors, ERRORS)
+    if hidden is not None:
+        check_hidden(hidden)
+    _check_quantiles(loss, quantile or ())
+    if loss == "mm" and hidden:
+        raise UserError(f"--hidden {hidden}: --loss mm is for linear models.")
     check_numerals(decimal, thousands)
     check_seed(seed)
     if out.exists() and not out.is_dir():
@@ -85,23 +109,46 @@ def fit(
     from ..files.programs import keep_programs
 
     keep_programs()
-    from ..tables.fit import fit as fitted
-    from ..tables.model import Asked
+    from ..tables.fitted import asked_for, fit_all, fit_of
 
+    settings = {"hidden": hidden, "solver": solver, "seed": seed, "errors": errors}
+    given = target[0] if len(target) == 1 else tuple(target)
+    frame, formula, asked = asked_for(
+        frame, given, loss=loss, quantile=quantile or None, **settings
+    )
     with _bar(quiet) as say:
-        report = fitted(frame, Asked(tuple(target), loss, hidden, solver, seed), say)
+        reports = fit_all(frame, asked, say, formula)
     from ..tables.page import write
 
     with _writing(out):
-        page = write(out, str(file), report)
+        page = write(out, str(file), reports)
+    found = fit_of(reports)
+    middle = reports[len(reports) // 2]
     if not quiet:
-        print_notes(report.notes)
+        print_notes(list(found.notes))
     if as_json:
-        print(json.dumps(_answer(out, report), indent=1))
+        print(json.dumps(_answer(out, middle, found), indent=1))
     elif not quiet:
-        print(printable(_table(report), keep="\n"))
+        # the notes stand above, on the standard error
+        print(replace(found, notes=()).summary())
+        if found.outliers().rows:
+            print(found.outliers())
+        print(printable(_table(middle), keep="\n"))
         print(printable(f"Model: {out / 'model.npz'}; report: {page}"))
     return 0
+
+
+def _check_quantiles(loss: str, quantiles: Sequence[float]) -> None:
+    """Refuse levels that are no shares, and levels without the loss that they belong to."""
+    for level in quantiles:
+        if not 0 < level < 1:
+            raise UserError(
+                f"--quantile {level:g} is not between 0 and 1; 0.9 is above nine of ten targets."
+            )
+    if loss == "quantile" and not quantiles:
+        raise UserError("--loss quantile needs a level, such as --quantile 0.9.")
+    if loss != "quantile" and quantiles:
+        raise UserError("--quantile goes with --loss quantile.")
 
 
 @contextmanager
@@ -115,14 +162,17 @@ def _writing(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _answer(out: Path, report: "Report") -> dict[str, Any]:
+def _answer(out: Path, report: "Report", found: "Fit") -> dict[str, Any]:
     """Return what --json prints."""
     model = report.model
     answer: dict[str, Any] = {
         "model": str(out / "model.npz"),
         "asked": dataclasses.asdict(model.asked),
     }
-    return answer | model.about | {"notes": report.notes}
+    answer |= model.about | {"notes": list(found.notes)}
+    answer["coefficients"] = found.summary().rows
+    answer["outliers"] = found.outliers().rows
+    return answer
 
 
 def _table(report: "Report") -> str:
@@ -134,7 +184,7 @@ def _table(report: "Report") -> str:
     lines = []
     for row in report.metrics:
         line = f"  {row['target']}, {row['loss']}: {_with_interval(row, 'mean absolute error', '{:.4g}')}"
-        if row["loss"] != "least squares":
+        if row["loss"] != "least squares" and row["over least squares low"] is not None:
             line += f"; {_with_interval(row, 'over least squares', '{:+.0%}', less=1.0)} against least squares"
         line += f"; median {row['median absolute error']:.4g}"
         lines.append(line)

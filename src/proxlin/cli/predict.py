@@ -38,6 +38,12 @@ def predict(
         Path | None,
         typer.Option(help="A CSV file to write, in place of the standard output."),
     ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            help="Add the ends of a band that holds a new row with this probability, such as 0.9."
+        ),
+    ] = None,
     decimal: Decimal = ".",
     thousands: Thousands = None,
     sheet: Sheet = None,
@@ -47,6 +53,8 @@ def predict(
 ) -> int:
     """Predict the targets of a fitted model for each row of a table, as CSV."""
     check_numerals(decimal, thousands)
+    if interval is not None and not 0 < interval < 1:
+        raise UserError(f"--interval {interval:g} is not between 0 and 1.")
     if out is not None:
         if out.is_dir():
             raise UserError(f"--out {out} is a folder; name a file.")
@@ -57,14 +65,21 @@ def predict(
     from ..files.programs import keep_programs
 
     keep_programs()
-    from ..plots.pages import formula
-    from ..tables.model import load_model
+    import numpy as np
 
-    loaded = load_model(model)
-    categories = loaded.encoder.categories
-    frame = read_table(file, decimal, thousands, sheet, categories)
-    values, notes = loaded.predict(frame)
-    names = loaded.asked.targets
+    from ..plots.pages import formula
+    from ..tables.fitted import load_fit
+
+    loaded = load_fit(model)
+    frame = read_table(file, decimal, thousands, sheet, loaded.categories)
+    try:
+        columns, notes = loaded.columns(frame, interval)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"--interval {interval:g}: {error}") from error
+    names = tuple(columns)
+    values = np.stack(list(columns.values()), axis=1)
     if as_json:
         text = (
             json.dumps([dict(zip(names, row, strict=True)) for row in values.tolist()])

@@ -6,21 +6,24 @@ error; else it is text. `formats` has a file for each kind.
 """
 
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from io import BufferedIOBase
+from numbers import Number
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import UserError
 from ..files.reading import check_readable, is_open_pipe, read_pipe, reason
+from ..inputs import is_missing
 from .formats.arrow import read_arrow, read_parquet
 from .formats.columns import Column, Frame
 from .formats.excel import read_excel
 from .formats.numerals import NeedsArgument, Numerals, Reading
 from .formats.texts import MEMORY, read_arff, read_text, unpacked
 
-__all__ = ["Column", "Frame", "NeedsArgument", "read_frame"]
+__all__ = ["Column", "Frame", "NeedsArgument", "as_frame", "read_frame"]
 
 Reader = Callable[[Path, BufferedIOBase, Reading], Frame]
 LARGEST = 1e150  # absolute value of a number: squares of larger ones overflow
@@ -89,6 +92,83 @@ def read_frame(
     for column in columns:
         _check_size(path, column)
     return Frame(frame.source, tuple(columns))
+
+
+def as_frame(table: Any, categories: Collection[str] = ()) -> Frame:
+    """Return the columns of a path, of a frame of pandas, polars or Arrow, or of a dict of columns.
+
+    Numbers and truth values are numeric, all else is text; what is missing stays missing.
+
+    >>> as_frame({"x": [1, 2], "city": ["a", None]})["city"].missing.tolist()
+    [False, True]
+    """
+    if isinstance(table, Frame):
+        return table
+    if isinstance(table, str | Path):
+        return read_frame(table, categories=categories)
+    columns = []
+    for name, cells in _named_cells(table):
+        column = Column(name, _cells(cells))
+        if name in categories:
+            column = column.as_texts()
+        columns.append(column)
+    frame = Frame("the table", tuple(columns))
+    for name in categories:
+        frame[name]  # it is there, or a sentence says so
+    if not columns or not len(frame):
+        raise UserError("The table has no rows.")
+    if len(set(frame.names)) < len(columns):
+        twice = next(name for name in frame.names if frame.names.count(name) > 1)
+        raise UserError(f"The table has two columns named {twice!r}.")
+    for column in columns:
+        if len(column.cells) != len(frame):
+            raise UserError(
+                f"The columns of the table differ in length: {columns[0].name!r} has {len(frame)} cells and "
+                f"{column.name!r} has {len(column.cells)}."
+            )
+        _check_size(Path("the table"), column)
+    return frame
+
+
+def _named_cells(table: Any) -> list[tuple[str, Any]]:
+    """Return the names and cells of a table's columns."""
+    if isinstance(table, Mapping):
+        return [(str(name), cells) for name, cells in table.items()]
+    names = getattr(table, "column_names", None)
+    if names is None:
+        names = getattr(table, "columns", None)
+    if names is None:
+        raise UserError(
+            "A table is a path, a frame of pandas, polars or Arrow, or a dict of columns; it is "
+            f"{type(table).__name__}."
+        )
+    # by place, as two columns may have one name
+    if getattr(table, "iloc", None) is not None:
+        return [(str(name), table.iloc[:, j]) for j, name in enumerate(names)]
+    return [(str(name), table[name]) for name in names]
+
+
+def _cells(given: Any) -> np.ndarray:
+    """Return the cells of a column: float64 with nan, or texts with None."""
+    kind = str(getattr(given, "dtype", ""))
+    values = np.asarray(given)
+    if values.ndim != 1:
+        raise UserError(
+            f"A column of the table has cells of the shape {values.shape[1:]}; each cell must be one number or text."
+        )
+    named = kind.lower().startswith(("category", "categorical", "enum"))
+    if values.dtype.kind in "biuf" and not named:
+        return values.astype(np.float64)
+    missing = np.array([is_missing(cell) for cell in values], bool)
+    filled = values[~missing]
+    if not named and all(isinstance(cell, Number) for cell in filled):
+        numbers = np.full(len(values), np.nan)
+        numbers[~missing] = filled.astype(np.float64)
+        return numbers
+    texts = [
+        None if gone else str(cell) for cell, gone in zip(values, missing, strict=True)
+    ]
+    return np.array(texts, object)
 
 
 def _read(path: Path, reading: Reading) -> Frame:

@@ -5,6 +5,8 @@ outliers.
     fits with random weights         bootstrap
     y ~ f(x, *w)                     curve_fit
     s of residuals r                 mad, huber_scale, m_scale
+    half of the rows may be wrong    mm_estimate
+    bands that hold new rows         conformal_band
     d_i = |x_i - center|_cov         distances, cutoff
 
 Formulas, assumptions and what each kind is compared with: docs/inference.md.
@@ -12,7 +14,10 @@ Formulas, assumptions and what each kind is compared with: docs/inference.md.
 
 from .bootstrap import Bootstrap as Bootstrap
 from .bootstrap import bootstrap as bootstrap
+from .conformal import conformal_band as conformal_band
 from .curves import curve_fit as curve_fit
+from .mm import MM as MM
+from .mm import mm_estimate as mm_estimate
 from .outliers import cutoff as cutoff
 from .outliers import distances as distances
 from .redescending import mm_covariance as mm_covariance

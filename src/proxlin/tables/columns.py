@@ -33,6 +33,15 @@ class Feature:
             return 1 + self.flag
         return len(self.levels)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return a name for each number."""
+        if self.levels is not None:
+            return tuple(f"{self.name} = {level}" for level in self.levels)
+        if self.flag:
+            return (self.name, f"{self.name} is missing")
+        return (self.name,)
+
     def encode(self, column: Column) -> np.ndarray:
         """Return (n, width) numbers."""
         if self.levels is not None:
@@ -84,6 +93,21 @@ class Encoder:
     def width(self) -> int:
         """Return how many numbers a row becomes."""
         return sum(feature.width for feature in self.features)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return a name for each number of a row."""
+        return tuple(name for feature in self.features for name in feature.names)
+
+    @property
+    def first_levels(self) -> np.ndarray:
+        """Return which numbers of a row are the first category of a column."""
+        first = np.zeros(self.width, bool)
+        place = 0
+        for feature in self.features:
+            first[place] = feature.levels is not None
+            place += feature.width
+        return first
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -190,6 +214,7 @@ class Numbers:
     encoder: Encoder
     X: np.ndarray
     y: np.ndarray
+    rows: np.ndarray  # their numbers in the table, from 0
     notes: list[str]
 
 
@@ -222,4 +247,4 @@ def numbers_of(
         )
     encoder = encoder_of(frame, targets)
     X, about_cells = encoder.encode(frame)
-    return Numbers(encoder, X, y[rows], [*notes, *about_cells, *encoder.left_out])
+    return Numbers(encoder, X, y[rows], rows, [*notes, *about_cells, *encoder.left_out])

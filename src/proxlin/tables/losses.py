@@ -26,8 +26,20 @@ LOSSES: dict[str, Callable[[], AbstractProximable]] = {
     "squared": SquaredL2,
     "median": lambda: Quantile(0.5),
 }
+QUANTILE = "quantile "  # before a level, in the name of the loss of that quantile
 # the scale of a first fit, in deviations of the targets: Huber's loss is then l1, nearly
 NEARLY_SUPPORT = 1e-3
+
+
+def outer_of(name: str) -> AbstractProximable:
+    """Return the loss of a name, at scale 1; that of a quantile is such as "quantile 0.9".
+
+    >>> outer_of("quantile 0.9").q
+    array(0.9)
+    """
+    if name.startswith(QUANTILE):
+        return Quantile(float(name.removeprefix(QUANTILE)))
+    return LOSSES[name]()
 
 
 def has_scale(outer: AbstractOuter, k: int) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from ..errors import UserError
 from ..files.npz import read_arrays, write_arrays
 from ..files.reading import check_readable
 from ..files.writing import finish
+from ..inference import conformal_band
 from ..types import Params
+from .asked import CONVEX, Asked
 from .columns import Encoder, Feature
+from .findings import Findings, packed, unpacked
+from .formula import Formula, Term
 from .standardize import Units
 from .training import network_of, predict
 
-FORMAT = 1  # of the file; another one is refused
-LOSSES = ("l2", "l1", "huber", "squared")  # that a table is fitted by
+FORMAT = 2  # of the file; another one is refused
 DAMAGED = (
     *(
         AttributeError,
@@ -41,37 +45,29 @@ UNITS = tuple(field.name for field in dataclasses.fields(Units))
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user asked for."""
-
-    targets: tuple[str, ...]
-    loss: str = "l2"
-    hidden: int = 64
-    solver: str = "auto"
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class Model:
-    """The mean of some fits of one network, in the units of the table it was fitted to."""
+    """The mean of some fits of one network, in the units of the table it was fitted to, and what was
+    found beside it.
+
+    `formula` computes the columns that the encoder reads, where there is one.
+    """
 
     asked: Asked
+    formula: Formula | None
     encoder: Encoder
     units: Units
     w: Params  # each leaf with a leading axis of fits
+    findings: Findings
     about: dict[str, Any]  # settings chosen, metrics and the version, for a reader
 
     def predict(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, k) predictions in the units of the targets, and notes on cells that the fit
         had not seen.
         """
+        if self.formula is not None:
+            frame = self.formula.apply(frame)
         X, notes = self.encoder.encode(frame)
-        network = network_of(
-            self.encoder.width, self.asked.hidden, len(self.asked.targets)
-        )
-        found = self.units.given(
-            predict(network, self.w, self.units.features(X)).mean(axis=0)
-        )
+        found = self.outputs(X)
         wrong = ~np.isfinite(found).all(axis=1)
         if wrong.any():
             raise UserError(
@@ -80,24 +76,51 @@ class Model:
             )
         return found, notes
 
+    def outputs(self, X: np.ndarray) -> np.ndarray:
+        """Return (n, k) predictions for encoded rows; what overflows is infinite or nan."""
+        network = network_of(
+            self.encoder.width, self.asked.hidden, len(self.asked.targets)
+        )
+        return self.units.given(
+            predict(network, self.w, self.units.features(X)).mean(axis=0)
+        )
+
+    def bands(self, values: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of bands around predictions that hold new rows with probability `level`.
+
+        Around a quantile the two ends are found apart, as half of the rows need not be below it.
+        """
+        symmetric = self.asked.level is None
+        ends = np.array(
+            [
+                conformal_band(column, level, symmetric)
+                for column in self.findings.residuals.T
+            ]
+        )
+        return values + ends[:, 0], values + ends[:, 1]
+
     @property
     def fits(self) -> int:
         """Return how many fits the prediction is the mean of."""
         return len(jax.tree.leaves(self.w)[0])
 
-    def packed(self) -> bytes:
-        """Return the content of the model's file."""
+    def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return the model as JSON and arrays."""
+        found, numbers = packed(self.findings)
+        formula = None
+        if self.formula is not None:
+            formula = dataclasses.asdict(self.formula)
         text = {
-            "format": FORMAT,
-            "version": __version__,
             "asked": dataclasses.asdict(self.asked),
+            "formula": formula,
             "features": [
                 dataclasses.asdict(feature) for feature in self.encoder.features
             ],
             "left_out": self.encoder.left_out,
             "about": self.about,
+            "findings": found,
         }
-        arrays = {"json": np.frombuffer(json.dumps(text).encode(), np.uint8)}
+        arrays = {f"findings.{name}": value for name, value in numbers.items()}
         arrays |= {
             f"w{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.w))
         }
@@ -105,13 +128,26 @@ class Model:
             f"units.{name}": value
             for name, value in dataclasses.asdict(self.units).items()
         }
-        buffer = io.BytesIO()
-        write_arrays(buffer, arrays)
-        return buffer.getvalue()
+        return text, arrays
 
 
-def load_model(path: str | Path) -> Model:
-    """Return the model saved at path. Every array is checked before it is made, and nothing is
+def pack_models(models: Sequence[Model]) -> bytes:
+    """Return the content of the file of some models: one, or one for each quantile."""
+    texts = []
+    arrays = {}
+    for i, model in enumerate(models):
+        text, own = model.packed()
+        texts.append(text)
+        arrays |= {f"{i}.{name}": value for name, value in own.items()}
+    whole = {"format": FORMAT, "version": __version__, "models": texts}
+    arrays["json"] = np.frombuffer(json.dumps(whole).encode(), np.uint8)
+    buffer = io.BytesIO()
+    write_arrays(buffer, arrays)
+    return buffer.getvalue()
+
+
+def load_models(path: str | Path) -> tuple[Model, ...]:
+    """Return the models saved at path. Every array is checked before it is made, and nothing is
     unpickled.
     """
     path = Path(path)
@@ -122,7 +158,11 @@ def load_model(path: str | Path) -> Model:
         text = json.loads(arrays.pop("json").tobytes())
         found = text["format"]
         if found == FORMAT:
-            return _model(text, arrays)
+            _demand(text["models"])
+            return tuple(
+                _model(each, _beginning(arrays, f"{i}."))
+                for i, each in enumerate(text["models"])
+            )
         version = text.get("version")
     except DAMAGED as error:
         raise UserError(
@@ -134,6 +174,15 @@ def load_model(path: str | Path) -> Model:
     )
 
 
+def _beginning(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
 def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     """Return a model with everything of the right type, shape and size, or raise one of the errors
     DAMAGED.
@@ -141,7 +190,9 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     targets = _texts(text["asked"]["targets"])
     asked = Asked(**(text["asked"] | {"targets": targets}))
     _demand(type(asked.hidden) is int and asked.hidden >= 0)
-    _demand(asked.loss in LOSSES and asked.targets)
+    level = asked.level
+    _demand(asked.targets and all(isinstance(name, str) for name in targets))
+    _demand(asked.loss in (*CONVEX, "mm") or (level is not None and 0 < level < 1))
     features = tuple(_feature(**each) for each in text["features"])
     encoder = Encoder(features, _texts(text["left_out"]))
     p = encoder.width
@@ -161,7 +212,22 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     for x, leaf in zip(given, leaves, strict=True):
         _demand(x.shape == (fits, *leaf.shape))
     w = treedef.unflatten([_floats(x, given[0].dtype) for x in given])
-    return Model(asked, encoder, units, w, dict(text["about"]))
+    findings = unpacked(text["findings"], _beginning(arrays, "findings."), p, targets)
+    formula = None
+    if text["formula"] is not None:
+        formula = _formula(**text["formula"])
+    return Model(asked, formula, encoder, units, w, findings, dict(text["about"]))
+
+
+def _formula(text: str, targets: list[str], terms: list[dict[str, Any]]) -> Formula:
+    found = []
+    for term in terms:
+        levels = term["levels"]
+        if levels is not None:
+            levels = _texts(levels)
+        found.append(Term(_texts(term["factors"]), levels))
+    _demand(isinstance(text, str))
+    return Formula(text, _texts(targets), tuple(found))
 
 
 def _feature(name: str, levels: list[str] | None, fill: float, flag: bool) -> Feature:

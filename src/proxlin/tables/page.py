@@ -4,6 +4,7 @@ page.
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ from matplotlib.figure import Figure
 
 from ..files.writing import Content, write_folder
 from ..plots.drawing import Point, figure_files, placed
+from ..plots.fits import middle
 from ..plots.pages import csv_bytes, render
 from ..plots.style import BLUE, ORANGE, WIDTH, styled
-from .fit import ENOUGH, NAMES, Report
+from .asked import Asked, shown_loss
+from .engine import ENOUGH, Report
+from .fitted import fit_of
 from .losses import NORMAL
-from .model import Asked
+from .model import pack_models
+from .pictures import draw_model
+from .tellings import Listing
 
 PAGE = "report.html"
 MODEL = "model.npz"
@@ -24,10 +30,18 @@ SHOWN = 500  # held-out rows in the figure of a target; more hide each other
 PANELS = 4  # targets with a panel of their own
 
 
-def write(out: Path, source: str, report: Report) -> Path:
-    """Write every file, or none; return the path of the page."""
+def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
+    """Write every file, or none; return the path of the page.
+
+    Of the fits of several quantiles, the page shows that of the middle one, and the coefficients of
+    all.
+    """
+    report = reports[len(reports) // 2]
+    fit = fit_of(reports)
     figure, points = draw(report)
     pictures = figure_files(figure)
+    rows_figure, rows_points = draw_model(report.model)
+    rows_pictures = figure_files(rows_figure)
     model = report.model
     about = model.about
     why_none = None
@@ -36,32 +50,47 @@ def write(out: Path, source: str, report: Report) -> Path:
     shown = None
     if len(report.truth) > SHOWN:
         shown = SHOWN
+    summary = fit.summary()
+    outliers = fit.outliers()
     page = render(
         "fit.html",
         source=source,
         asked=_asked(source, report),
         headline=headline(report),
+        summary=_told(summary),
+        outliers=_told(outliers),
+        rows={"svg": rows_pictures["svg"], "points": placed(rows_figure, rows_points)},
         metrics=[_short(row) for row in report.metrics],
         path=report.path,
-        notes=report.notes,
+        notes=fit.notes,
         picture={"svg": pictures["svg"], "points": placed(figure, points)},
         left=max(0, len(model.asked.targets) - PANELS),
         shown=shown,
         why_none=why_none,
     )
-    data = {"asked": dataclasses.asdict(model.asked), "notes": report.notes} | about
+    data = {"asked": dataclasses.asdict(model.asked), "notes": fit.notes} | about
     files: dict[str, Content] = {
         "metrics.csv": csv_bytes(report.metrics),
         "settings.csv": csv_bytes(report.path),
+        "coefficients.csv": csv_bytes(summary.rows),
+        "outliers.csv": csv_bytes(outliers.rows),
         "metrics.json": (json.dumps(data, indent=1) + "\n").encode(),
         PAGE: page.encode(),
     }
-    files |= {
-        f"figures/held-out.{suffix}": content for suffix, content in pictures.items()
-    }
-    files[MODEL] = model.packed()  # last, as it is what the others are about
+    for name, contents in {"held-out": pictures, "rows": rows_pictures}.items():
+        files |= {
+            f"figures/{name}.{suffix}": content for suffix, content in contents.items()
+        }
+    # last, as it is what the others are about
+    files[MODEL] = pack_models(fit.models)
     write_folder(out, files)
     return out / PAGE
+
+
+def _told(listing: Listing) -> dict[str, Any]:
+    """Return a listing for the page: its rows with the columns that are shown."""
+    rows = [{name: row[name] for name in listing.columns} for row in listing.rows]
+    return {"title": listing.title, "rows": rows, "lines": listing.lines}
 
 
 def headline(report: Report) -> list[str]:
@@ -69,16 +98,13 @@ def headline(report: Report) -> list[str]:
     name = "over least squares"
     lines = []
     for row in report.metrics:
-        if row["loss"] == NAMES["squared"]:
+        if row["loss"] == shown_loss("squared"):
             continue
         error = f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is"
         excess = row[name] - 1
         if row[f"{name} low"] is None:
-            word = "smaller" if excess < 0 else "larger"
             why = without_interval(report.model.about["held_out"])
-            lines.append(
-                f"{error} {abs(excess):.1%} {word} than that of least squares, which may be chance: {why}."
-            )
+            lines.append(f"{error} not compared with that of least squares: {why}.")
             continue
         low = row[f"{name} low"] - 1
         high = row[f"{name} high"] - 1
@@ -104,7 +130,7 @@ def _asked(source: str, report: Report) -> dict[str, Any]:
     asked = report.model.asked
     about = report.model.about
     model = "a linear model"
-    if about["settings"]["start"]:
+    if about["settings"]["start"] and asked.hidden:
         model = f"the mean of {report.model.fits} networks of {asked.hidden} hidden units with a linear part"
     return {
         "file": source,
@@ -152,7 +178,7 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
     points = []
     for j, (name, axes) in enumerate(zip(targets, panels, strict=False)):
         y = report.truth[:SHOWN, j]
-        low, high = _limits(
+        low, high = middle(
             np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]])
         )
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
@@ -160,7 +186,7 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
             report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True
         ):
             points += _draw_rows(
-                axes, j, NAMES[loss], look, y, z[:SHOWN, j], (low, high)
+                axes, j, shown_loss(loss), look, y, z[:SHOWN, j], (low, high)
             )
         axes.set(
             xlabel=f"true {_plain(name)}",
@@ -216,15 +242,6 @@ def _edges(
     left = y < low
     beside = right | left
     return {">": right, "<": left, "^": ~beside & (z > high), "v": ~beside & (z < low)}
-
-
-def _limits(y: np.ndarray) -> tuple[float, float]:
-    """Return limits about all but the outliers: three interquartile ranges around the middle half."""
-    low, high = np.quantile(y, [0.25, 0.75])
-    away = 3 * (high - low) or 1.0
-    inside = y[(y >= low - away) & (y <= high + away)]
-    margin = 0.05 * (np.ptp(inside) or 1.0)
-    return float(inside.min() - margin), float(inside.max() + margin)
 
 
 def _plain(name: str) -> str:

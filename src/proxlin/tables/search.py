@@ -14,8 +14,8 @@ import numpy as np
 
 from ..outers import L2
 from ..tuning.search import Choice, Grid, Trial, tune_grids
-from .losses import LOSSES, NEARLY_SUPPORT, has_scale
-from .model import Asked
+from .asked import Asked
+from .losses import NEARLY_SUPPORT, has_scale, outer_of
 from .standardize import LEAST, Units, residual_scale, units_of
 from .training import STOCHASTIC, Fits, Say, Setting, Task, predict, solver_of, train
 
@@ -125,7 +125,7 @@ def search(
     )
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)
-    if has_scale(LOSSES[asked.loss](), y.shape[1]):
+    if has_scale(outer_of(asked.loss), y.shape[1]):
         units, sigma = of_residuals(task, units, fold, folds)
         task = dataclasses.replace(task, y=units.targets(y), sigma=sigma)
     far = 0

@@ -32,7 +32,7 @@ from ..solvers import Info, prox_linear, sgd, truncated
 from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
 from .columns import MOST
-from .losses import LOSSES, at_scale
+from .losses import at_scale, outer_of
 
 STOCHASTIC = {"sgd": sgd, "truncated": truncated}
 SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
@@ -76,7 +76,7 @@ class Task:
 
     def outer(self) -> AbstractOuter:
         """Return the loss, at the scale of the residuals if it has one."""
-        return at_scale(LOSSES[self.loss](), self.y.shape[1], self.sigma)
+        return at_scale(outer_of(self.loss), self.y.shape[1], self.sigma)
 
     def network(self) -> MLP | WithLinear:
         """Return the map from features to targets."""
