@@ -109,8 +109,8 @@ def ours(train: Any, test: Any, targets: tuple[str, ...], seed: int) -> dict[str
     """What `proxlin fit` and `proxlin predict` give with their defaults; its fit of least squares
     is left out.
     """
-    from proxlin.tables.fit import judged, prepare, refitted
-    from proxlin.tables.model import Asked, Model
+    from proxlin.tables.asked import Asked
+    from proxlin.tables.engine import judged, prepare, refitted
     from proxlin.tables.search import LARGE
 
     asked, quiet = Asked(targets, seed=seed), lambda *_: None
@@ -118,9 +118,7 @@ def ours(train: Any, test: Any, targets: tuple[str, ...], seed: int) -> dict[str
     # of a small table it changes nothing
     before = judged(rows, asked, quiet) if len(rows.X) > LARGE else None
     found = refitted(rows, asked, before, quiet)
-    predictions, _ = Model(asked, rows.encoder, found.units, found.fits.w, {}).predict(
-        test
-    )
+    predictions = found.predict(rows.encoder.encode(test)[0])
     return {"predictions": predictions, "setting": str(found.setting)}
 
 

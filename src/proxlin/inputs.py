@@ -144,4 +144,4 @@ def _numbers(values: np.ndarray) -> np.ndarray | None:
 
 def is_missing(x: Any) -> bool:
     """Return whether a cell of a frame is None, nan, or what pandas has for them."""
-    return x is None or type(x).__name__ in ("NAType", "NaTType") or x != x
+    return x is None or type(x).__name__ in ("NAType", "NaTType") or bool(x != x)

@@ -17,7 +17,7 @@ from proxlin.cli.main import main
 from proxlin.data import cache
 from proxlin.errors import UserError
 from proxlin.experiments import experiments
-from proxlin.tables import fit as fitting
+from proxlin.tables import engine as fitting
 
 pytestmark = pytest.mark.slow
 EACH = 60

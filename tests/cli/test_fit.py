@@ -22,11 +22,12 @@ from proxlin.cost import Status
 from proxlin.data import frames
 from proxlin.data.formats import texts
 from proxlin.tables import columns, page, training
-from proxlin.tables import fit as fitting
+from proxlin.tables import engine as fitting
 from proxlin.tables import search as searching
+from proxlin.tables.asked import Asked
 from proxlin.tables.columns import encoder_of
-from proxlin.tables.fit import compare
-from proxlin.tables.model import Asked, load_model
+from proxlin.tables.engine import compare
+from proxlin.tables.model import load_models
 from proxlin.tables.standardize import units_of
 from proxlin.tables.training import Setting
 from zoo import STACKLOSS
@@ -296,7 +297,10 @@ def array(x: np.ndarray, **shape: str) -> bytes:
 def json_of(path: Path, **changes: object) -> bytes:
     with np.load(path) as file:
         text = json.loads(file["json"].tobytes())
-    return array(np.frombuffer(json.dumps(text | changes).encode(), np.uint8))
+    for name, value in changes.items():
+        where = text if name in text else text["models"][0]
+        where[name] = value
+    return array(np.frombuffer(json.dumps(text).encode(), np.uint8))
 
 
 class Trap:
@@ -323,13 +327,13 @@ def test_bad_models(fitted, tmp_path, capsys):
         "cut": lambda: path.write_bytes(good[: len(good) // 2]),
         "empty": lambda: path.write_bytes(b""),
         "flipped": lambda: path.write_bytes(good[:-600] + bytes(200) + good[-400:]),
-        "pickle": lambda: tampered(path, {"w0": array(trap)}),
+        "pickle": lambda: tampered(path, {"0.w0": array(trap)}),
         "bomb": lambda: tampered(
-            path, {"w0": array(np.zeros(10**6))}, zipfile.ZIP_DEFLATED
+            path, {"0.w0": array(np.zeros(10**6))}, zipfile.ZIP_DEFLATED
         ),
-        "shape": lambda: tampered(path, {"w0": array(floats, _3="9" * 12)}),
-        "nan": lambda: tampered(path, {"units.y_scale": array(np.full(2, np.nan))}),
-        "missing": lambda: tampered(path, {"w0": None}),
+        "shape": lambda: tampered(path, {"0.w0": array(floats, _3="9" * 12)}),
+        "nan": lambda: tampered(path, {"0.units.y_scale": array(np.full(2, np.nan))}),
+        "missing": lambda: tampered(path, {"0.w0": None}),
         "hidden": lambda: tampered(
             path,
             {"json": json_of(path, asked={"targets": ["y", "z"], "hidden": 10**12})},
@@ -551,7 +555,7 @@ def test_rows_outside_the_frame_are_at_its_edge(fitted):
     far = y.copy()
     far[3], far[4] = 1e6, -1e6
     model = dataclasses.replace(
-        load_model(fitted[0] / "model.npz"), asked=Asked(("y",))
+        load_models(fitted[0] / "model.npz")[0], asked=Asked(("y",))
     )
     figure, points = page.draw(
         fitting.Report(model, [], [], [], {"l2": y, "squared": far}, y)
@@ -579,7 +583,7 @@ def test_predictions_that_overflow_are_refused(fitted, tmp_path, capsys):
     out, _, table = fitted
     model = tmp_path / "model.npz"
     model.write_bytes((out / "model.npz").read_bytes())
-    tampered(model, {"units.y_scale": array(np.full(2, 1e308))})
+    tampered(model, {"0.units.y_scale": array(np.full(2, 1e308))})
     for options in ([], ["--json"], ["--out", str(tmp_path / "p.csv")]):
         assert main(["predict", str(model), str(table), *options]) == 2
         text, err = capsys.readouterr()

@@ -24,7 +24,7 @@ import pyarrow.parquet
 import pytest
 from matplotlib.figure import Figure
 
-from good_files import READERS, RECORD, outcome, workbook
+from good_files import READERS, RECORD, findings_for, outcome, workbook
 from guard import limited
 from proxlin.cli.main import main
 from proxlin.data.frames import read_frame
@@ -34,8 +34,9 @@ from proxlin.experiments.engine import store as store_module
 from proxlin.experiments.engine.store import FILE, LONGEST, open_store
 from proxlin.files.npz import read_arrays, write_arrays
 from proxlin.plots.svg import Foreign, inline
+from proxlin.tables.asked import Asked
 from proxlin.tables.columns import encoder_of
-from proxlin.tables.model import Asked, Model
+from proxlin.tables.model import Model, pack_models
 from proxlin.tables.standardize import units_of
 from proxlin.tables.training import network_of
 
@@ -200,12 +201,14 @@ def test_predict_keeps_names_and_says_so(tmp_path, monkeypatch, capsys):
     w = jax.tree.map(lambda x: x[None], network.init(jax.random.key(0)))
     model = Model(
         Asked(("=y\x1b[2J",), "l1", 0),
+        None,
         encoder,
         units_of(X, frame["y"].cells[:, None]),
         w,
+        findings_for(encoder, ("=y\x1b[2J",)),
         {},
     )
-    (tmp_path / "m.npz").write_bytes(model.packed())
+    (tmp_path / "m.npz").write_bytes(pack_models([model]))
     asked = ["predict", str(tmp_path / "m.npz"), str(tmp_path / "t.csv")]
     for terminal, shown in ((False, "=y\x1b[2J\n"), (True, "=y\\x1b[2J\n")):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)

@@ -32,7 +32,7 @@ from proxlin.experiments.engine.store import content_key, open_store
 from proxlin.files import npz as archives
 from proxlin.run.solution import Solution
 from proxlin.tables.columns import encoder_of
-from proxlin.tables.model import load_model
+from proxlin.tables.model import load_models, pack_models
 from proxlin.tables.standardize import units_of
 
 pytestmark = pytest.mark.slow
@@ -528,7 +528,7 @@ def test_a_solution_survives_its_file(w, history, counts, value):
 @pytest.mark.parametrize("name", ["network.npz", "linear.npz"])
 def test_a_model_survives_its_file(name):
     content = model_files()[name]
-    assert load_model(written(content, name)).packed() == content
+    assert pack_models(load_models(written(content, name))) == content
 
 
 # ------------------------------------------------------------------------------ configs and results

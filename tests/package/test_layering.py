@@ -55,7 +55,7 @@ IN_TOUCH = {
     # the loop, its clock, and the files it is resumed from
     *("run.minimize", "compiled", "run.solution"),
     *("files", "data", "tuning.advisor", "cli"),
-    *("tables.fit", "tables.model", "tables.page"),
+    *("tables.engine", "tables.fitted", "tables.model", "tables.page"),
     *(
         "experiments.engine.sweep",
         "experiments.engine.workers",

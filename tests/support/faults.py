@@ -275,8 +275,8 @@ def _fitted(work: Path) -> dict[str, bytes]:
     """What a fit writes, in one call: drawing it again for every fault would take an hour."""
     from proxlin.data.frames import read_frame
     from proxlin.tables import page
-    from proxlin.tables.fit import fit
-    from proxlin.tables.model import Asked
+    from proxlin.tables.asked import Asked
+    from proxlin.tables.engine import fit
 
     table = work / "table.csv"
     table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
@@ -287,7 +287,7 @@ def _fitted(work: Path) -> dict[str, bytes]:
     )
     written: list[dict[str, bytes]] = []
     page.write_folder = lambda folder, contents: written.append(contents)
-    page.write(work / "out", "table.csv", found)
+    page.write(work / "out", "table.csv", [found])
     assert len(written) == 1 and set(written[0]) == set(FILES)
     return written[0]
 

@@ -35,8 +35,12 @@ from proxlin.experiments import experiments
 from proxlin.experiments.engine import report
 from proxlin.experiments.engine.config import profiles
 from proxlin.experiments.engine.store import FILE, open_store
+from proxlin.tables.asked import Asked
 from proxlin.tables.columns import encoder_of, numbers_of, targets_of
-from proxlin.tables.model import Asked, Model, load_model
+from proxlin.tables.findings import Findings, Shown
+from proxlin.tables.formula import Formula, Term
+from proxlin.tables.linear import Line
+from proxlin.tables.model import Model, load_models, pack_models
 from proxlin.tables.standardize import units_of
 from proxlin.tables.training import network_of
 
@@ -330,13 +334,74 @@ def model_files() -> dict[str, bytes]:
         )
         model = Model(
             Asked(("y",), "l1", hidden),
+            FORMULA if hidden else None,
             encoder,
             units_of(X, y),
             w,
+            findings_for(encoder, ("y",)),
             {"rows": 24, "settings": {"ridge": 0.1}},
         )
-        found[name] = model.packed()
+        found[name] = pack_models([model] * 2)
     return found
+
+
+# what a formula is in a file: a name, a product, and numbers for each category
+FORMULA = Formula(
+    "y ~ a + a:colour",
+    ("y",),
+    (Term(("a",)), Term(("a", "colour"), ("green", "red"))),
+)
+
+
+def findings_for(encoder: Any, targets: tuple[str, ...]) -> Findings:
+    """Findings of the right shapes: one target with a covariance, the others without."""
+    k, p = len(targets), encoder.width
+    kept = np.arange(p)
+    lines = tuple(
+        Line(
+            target,
+            kept,
+            np.ones(p + 1),
+            np.eye(p + 1) if j == 0 else None,
+            "as rlm" if j == 0 else None,
+            None if j == 0 else "no reason",
+            1.0,
+            24,
+            True,
+        )
+        for j, target in enumerate(targets)
+    )
+    suspect = {
+        "row": 3,
+        "target": targets[0],
+        "value": 1.0,
+        "fitted": 2.0,
+        "scaled residual": -5.0,
+        "false discovery rate": 0.01,
+        "distance": 1.5,
+        "far": False,
+        "column": targets[0],
+        "hint": None,
+    }
+    effect = {
+        "feature": encoder.features[0].name,
+        "target": targets[0],
+        "at": [0.0, 1.0],
+        "mean": [1.0, 2.0],
+        "size": 1.0,
+    }
+    shown = Shown(np.arange(4), np.ones((4, k)), np.zeros((4, k)), np.ones(4))
+    return Findings(
+        lines,
+        encoder.names,
+        np.ones(k),
+        np.linspace(-1, 1, 12 * k).reshape(12, k),
+        (suspect,),
+        (effect,),
+        shown,
+        3.0,
+        ("a warning",),
+    )
 
 
 def _frame_of(content: bytes) -> Any:
@@ -347,7 +412,7 @@ def _frame_of(content: bytes) -> Any:
 
 
 def _use_model(path: Path) -> None:
-    model = load_model(path)
+    model = load_models(path)[0]
     cells = {
         f.name: ["0.5", "", "1"] if f.levels is None else ["red", "", "pink"]
         for f in model.encoder.features

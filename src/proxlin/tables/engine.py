@@ -24,7 +24,7 @@ from .asked import Asked, shown_loss
 from .columns import Encoder, numbers_of
 from .findings import findings_of
 from .formula import Formula
-from .linear import Line, independent, linear_fit
+from .linear import Line, check_rows, independent, linear_fit
 from .losses import NORMAL
 from .model import Model
 from .search import FOLDS, LARGE, REACH, Found, search
@@ -186,6 +186,8 @@ def prepare(frame: Frame, asked: Asked) -> Rows:
     fold = np.empty(n, int)
     fold[order] = np.arange(n) % FOLDS
     kept = independent(found.X, found.encoder.first_levels)
+    if asked.hidden == 0:
+        check_rows(n, len(kept) + 1, asked)
     return Rows(
         found.encoder, found.X, found.y, found.rows, held, fold, kept, found.notes
     )

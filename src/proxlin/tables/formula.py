@@ -56,7 +56,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        return ":".join(self.factors)
+        return ":".join(_plain(each) for each in self.factors)
 
 
 @dataclass(frozen=True)

@@ -125,13 +125,14 @@ def linear_fit(
     `errors` is how the covariance is found, one of ERRORS, or None: it is not.
     """
     used = fold >= 0
-    _check_rows(int(used.sum()), len(kept) + 1, asked)
+    check_rows(int(used.sum()), len(kept) + 1, asked)
     if asked.loss == "mm":
         return _mm_lines(X[used][:, kept], y[used], asked, kept)
     return _convex_lines(X[:, kept], y, asked, kept, fold, errors, say)
 
 
-def _check_rows(n: int, coefficients: int, asked: Asked) -> None:
+def check_rows(n: int, coefficients: int, asked: Asked) -> None:
+    """Raise a sentence where a linear fit has fewer rows than it needs."""
     least = 2 * coefficients if asked.loss == "mm" else coefficients
     if n <= least:
         raise UserError(

@@ -1,0 +1,328 @@
+"""`px.fit`: coefficients as R prints them, the rows that are wrong, bands, formulas, files, refusals."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import proxlin as px
+from proxlin.data.frames import as_frame
+from proxlin.tables.formula import formula_of
+from proxlin.tables.linear import independent
+from proxlin.tables.suspects import discovery_rates
+
+# coefficients and standard errors of R: rlm, rq (tau 0.5 and 0.25), lmrob
+REFERENCE = {
+    ("stackloss", "huber"): (
+        [-41.026531, 0.82937387, 0.92610818, -0.12784916],
+        [9.80735, 0.11118, 0.303408, 0.128853],
+    ),
+    ("stackloss", "l1"): ([-39.689855, 0.83188406, 0.57391304, -0.060869565], None),
+    ("stackloss", "quantile"): ([-36.0, 0.5, 1.0, 0.0], None),
+    ("stackloss", "mm"): (
+        [-41.524617, 0.93884534, 0.57955323, -0.11292183],
+        [5.2978, 0.117429, 0.262963, 0.0698899],
+    ),
+    ("engel", "l1"): ([81.482247, 0.56018055], [19.2507, 0.0282772]),
+}
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("name", "loss"), REFERENCE)
+def test_against_r(name, loss, data_file):
+    path = data_file(f"tables/{name}.csv")
+    target = {"stackloss": "stack.loss", "engel": "foodexp"}[name]
+    quantile = 0.25 if loss == "quantile" else None
+    fit = px.fit(path, target, loss=loss, quantile=quantile, hidden=0)
+    rows = fit.summary().rows
+    coefficients, errors = REFERENCE[name, loss]
+    np.testing.assert_allclose(
+        [row["estimate"] for row in rows], coefficients, rtol=1e-4, atol=1e-6
+    )
+    if errors is not None:
+        np.testing.assert_allclose(
+            [row["standard error"] for row in rows], errors, rtol=0.02
+        )
+
+
+def prices(n: int = 150, seed: int = 0) -> dict[str, np.ndarray]:
+    """price = 3 area + 20 [Rome] + noise; row 8 has its price times 1000, row 21 its area times 10."""
+    rng = np.random.default_rng(seed)
+    area = rng.uniform(40, 120, n)
+    city = np.where(rng.random(n) < 0.4, "Rome", "Oslo")
+    price = 3 * area + 20 * (city == "Rome") + 4 * rng.normal(size=n)
+    price[7] *= 1000
+    area[20] *= 10
+    return {"area": area, "city": city, "price": price}
+
+
+@pytest.fixture(scope="module")
+def fit() -> px.Fit:
+    return px.fit(prices(), "price", loss="mm")
+
+
+def test_coefficients_have_names_and_intervals(fit):
+    rows = {row["name"]: row for row in fit.summary().rows}
+    assert list(rows) == ["intercept", "area", "city = Rome"]
+    for name, true in {"area": 3.0, "city = Rome": 20.0}.items():
+        row = rows[name]
+        assert row["low"] < true < row["high"] and row["p-value"] < 1e-6
+    text = str(fit.summary())
+    assert "city = Oslo" in text and "Scale of the residuals (sigma): price " in text
+    wide, narrow = (fit.summary(level).rows[1] for level in (0.99, 0.5))
+    assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
+
+
+def test_wrong_rows_are_found_and_explained(fit):
+    found = {row["row"]: row for row in fit.outliers().rows}
+    price = prices()["price"][7]
+    assert found[8]["column"] == "price"
+    assert f"1,000 times too large: {price:.6g} for " in found[8]["hint"]
+    assert found[21]["column"] == "area" and "10 times too large" in found[21]["hint"]
+    assert found[21]["far"]
+    wrong = [row for row in found.values() if row["apart"].startswith("target")]
+    assert {8, 21} <= {row["row"] for row in wrong} and len(wrong) <= 5
+
+
+def test_a_convex_fit_says_that_far_features_decide_it():
+    """Ten rows of far features with one target: no convex loss can ignore them."""
+    table = {name: cells.copy() for name, cells in prices().items()}
+    table["area"][30:40] = np.linspace(900, 1000, 10)
+    convex = px.fit(table, "price", loss="l1", hidden=0)
+    (warning,) = convex.models[0].findings.warnings
+    assert "rows of far features decide this fit (row " in warning and "'mm'" in warning
+    clean = px.fit(
+        {name: np.delete(cells, [7, 20]) for name, cells in prices().items()},
+        "price",
+        loss="l1",
+        hidden=0,
+    )
+    assert clean.models[0].findings.warnings == ()
+
+
+def test_bands_and_shapes(fit):
+    new = {"area": [50.0, 100.0], "city": ["Rome", "Oslo"]}
+    values, low, high = fit.predict(new, interval=0.9)
+    assert values.shape == (2,) and np.all(low < values) and np.all(values < high)
+    np.testing.assert_allclose(values, [170, 300], atol=5)
+    with pytest.raises(ValueError, match="needs 999 rows that the fit did not see"):
+        fit.predict(new, interval=0.999)
+    with pytest.raises(ValueError, match="interval must be between 0 and 1"):
+        fit.predict(new, interval=1.5)
+    two = px.fit(
+        prices() | {"tax": prices(seed=1)["price"]}, ["price", "tax"], loss="mm"
+    )
+    assert two.predict(new | {"price": [1.0, 2.0]}).shape == (2, 2)
+
+
+def test_quantiles_do_not_cross():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 120)
+    y = x * rng.normal(size=120)
+    fit = px.fit(
+        {"x": x, "y": y}, "y", loss="quantile", quantile=[0.9, 0.5, 0.6], hidden=0
+    )
+    assert fit.quantiles == (0.5, 0.6, 0.9)
+    # where the lines cross, far on the other side
+    values = fit.predict({"x": np.linspace(-3, 3, 50)})
+    assert values.shape == (50, 3) and np.all(np.diff(values, axis=1) >= 0)
+    lines = [model.findings.lines[0].coefficients for model in fit.models]
+    assert (lines[2] - lines[0])[1] > 0
+    below = np.mean(y <= fit.predict({"x": x})[:, 2])
+    assert 0.87 < below < 0.93
+    assert {row["quantile"] for row in fit.summary().rows} == {0.5, 0.6, 0.9}
+
+
+def test_a_file_keeps_everything(fit, tmp_path):
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    again = px.load_fit(path)
+    assert str(again.outliers()) == str(fit.outliers())
+    assert again.summary().rows == fit.summary().rows
+    new = {"area": [50.0], "city": ["Rome"]}
+    np.testing.assert_array_equal(
+        again.predict(new, interval=0.8), fit.predict(new, interval=0.8)
+    )
+    again.save(tmp_path / "twice.npz")
+    assert (tmp_path / "twice.npz").read_bytes() == path.read_bytes()
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match="is not a model written by proxlin fit"):
+        px.load_fit(path)
+
+
+def test_every_row_is_in_the_pictures(fit):
+    """A row outside a panel is a triangle at its edge: no point is lost."""
+    figure = fit.plot()
+    for axes in figure.axes[:3]:
+        marks = [line for line in axes.lines if line.get_linestyle() == "None"]
+        assert sum(len(line.get_xdata()) for line in marks) == 150
+    assert [text.get_text() for text in figure.axes[3].get_yticklabels()] == [
+        "city",
+        "area",
+    ]
+
+
+def test_html_is_escaped():
+    table = {"<b>": np.arange(30.0), "y": np.arange(30.0) + np.sin(np.arange(30.0))}
+    found = px.fit(table, "y", loss="mm")._repr_html_()
+    assert "<b></td>" not in found and "&lt;b&gt;" in found
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame, pl.DataFrame, pa.table])
+def test_kinds_of_tables(make, fit):
+    frame = as_frame(make(prices()))
+    assert [column.numeric for column in frame.columns] == [True, False, True]
+    np.testing.assert_array_equal(frame["area"].cells, prices()["area"])
+
+
+def test_cells_of_pandas():
+    frame = as_frame(
+        pd.DataFrame(
+            {
+                "whole": pd.array([1, None, 3], "Int64"),
+                "truth": [True, False, True],
+                "text": ["a", None, "b"],
+                "kind": pd.Categorical([1, 2, 1]),
+                "day": pd.to_datetime(["2020-01-01", "2020-01-02", None]),
+            }
+        )
+    )
+    assert [column.numeric for column in frame.columns] == [
+        *(True, True, False, False, False)
+    ]
+    assert frame["whole"].missing.tolist() == [False, True, False]
+    assert frame["kind"].cells.tolist() == ["1", "2", "1"]
+    assert frame["day"].missing.tolist() == [False, False, True]
+
+
+def test_columns_that_follow_from_others():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 1))
+    dummies = np.eye(3)[rng.integers(0, 3, 50)]
+    X = np.concatenate([x, dummies, 1e-5 * x + 3, np.ones((50, 1))], axis=1)
+    first = np.array([False, True, False, False, False, False])
+    assert independent(X, first).tolist() == [0, 2, 3]
+
+
+def test_discovery_rates_against_their_definition():
+    p = np.random.default_rng(0).random(30) ** 3
+    rates = discovery_rates(p)
+    for i in range(30):
+        larger = [level for level in p if level >= p[i]]
+        want = min(level * 30 / np.sum(p <= level) for level in larger)
+        assert rates[i] == pytest.approx(min(want, 1))
+
+
+# ---------------------------------------------------------------------------------------- formulas
+
+
+def test_a_formula_computes_its_columns():
+    table = prices() | {"my col": np.arange(150.0)}
+    frame = as_frame(table)
+    formula = formula_of(
+        "log(price) ~ np.sqrt(area) + I(area**2 / 10) + C(city) + area:city + `my col`",
+        frame,
+    )
+    found = formula.apply(frame, targets=True)
+    area = table["area"]
+    assert formula.targets == ("log(price)",)
+    np.testing.assert_allclose(found["log(price)"].cells, np.log(table["price"]))
+    np.testing.assert_allclose(found["np.sqrt(area)"].cells, np.sqrt(area))
+    np.testing.assert_allclose(found["I(area ** 2 / 10)"].cells, area**2 / 10)
+    assert found["C(city)"].cells.tolist() == table["city"].tolist()
+    rome = found["area:city[Rome]"].cells
+    np.testing.assert_allclose(rome, np.where(table["city"] == "Rome", area, 0))
+    np.testing.assert_array_equal(found["my col"].cells, np.arange(150.0))
+
+
+def test_a_formula_is_the_columns_it_names(fit, tmp_path):
+    by_formula = px.fit(prices(), "price ~ area + C(city)", loss="mm")
+    for one, two in zip(fit.summary().rows, by_formula.summary().rows, strict=True):
+        assert two["estimate"] == pytest.approx(one["estimate"], rel=1e-9)
+    by_formula.save(tmp_path / "fit.npz")
+    new = {"area": [50.0, 60.0], "city": ["Rome", "Oslo"]}
+    np.testing.assert_allclose(
+        px.load_fit(tmp_path / "fit.npz").predict(new), fit.predict(new)
+    )
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        *("__import__('os').system('x')", "area.__class__", "open('x')"),
+        *("(lambda: 1)()", "[area][0]", "area if area else 1", "eval('1')"),
+        *("np.load('x')", "log(area, out=area)", "'text'"),
+    ],
+)
+def test_a_formula_runs_nothing(term):
+    with pytest.raises(ValueError, match="not understood|has no column"):
+        formula_of(f"price ~ area + {term}", as_frame(prices())).apply(
+            as_frame(prices())
+        )
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+def few(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(size=rows) for name in "abcdefghijkly"}
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "settings", "sentence"),
+    [
+        (prices(), "cost", {}, "has no column 'cost'"),
+        (prices(), "price ~ size", {}, "has no column 'size'"),
+        (prices(), "price ~ area +", {}, "is not understood; write it as"),
+        (prices(), "price ~ area - 1", {}, "takes the intercept away"),
+        (prices(), "price ~ log(area - 1000)", {}, "is not finite there"),
+        (prices(), "price ~ log(city)", {}, "holds texts"),
+        (prices() | {"price": np.ones(150)}, "price", {}, "a target must vary"),
+        (few(12), "y", {"hidden": 0}, "12 rows are too few for the 12 coefficients"),
+        (few(30), "y", {"loss": "mm"}, "needs more than 26"),
+        ({"y": np.arange(20.0), "c": ["a"] * 20}, "y", {}, "no column left"),
+        (prices(), "price", {"loss": "quantile"}, "needs a level"),
+        (prices(), "price", {"loss": "quantile", "quantile": 1.5}, "between 0 and 1"),
+        (prices(), "price", {"quantile": 0.5}, "goes with loss 'quantile'"),
+        (prices(), "price", {"loss": "mm", "hidden": 8}, "for linear models"),
+        (prices(), "price", {"loss": "l3"}, "loss must be one of"),
+        (prices(), "price", {"errors": "none"}, "errors must be one of"),
+        (prices(), "price", {"features": ["price"]}, "both a target and a feature"),
+        (prices(), [], {}, "Name a target"),
+        (3, "price", {}, "A table is a path, a frame"),
+        ({"a": [1.0, 2.0], "y": [1.0]}, "y", {}, "differ in length"),
+    ],
+)
+def test_what_cannot_be_fitted_is_a_sentence(table, target, settings, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        px.fit(table, target, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_exact_rows_are_a_sentence_for_mm():
+    table = {"x": np.arange(30.0), "y": 2 * np.arange(30.0)}
+    with pytest.raises(ValueError, match="'y': .* fitted exactly"):
+        px.fit(table, "y", loss="mm")
+    exact = px.fit(table, "y", loss="l1", hidden=0)
+    assert exact.summary().rows[1]["estimate"] == pytest.approx(2)
+
+
+def test_levels_are_checked(fit):
+    for call in (fit.summary, fit.outliers):
+        with pytest.raises(ValueError, match="level must be between 0 and 1"):
+            call(0.0)
+
+
+def test_the_csv_of_outliers_holds_the_rows(fit, tmp_path):
+    """`Listing.rows` are plain dicts, which pandas and csv take."""
+    rows = fit.outliers().rows
+    assert len(pd.DataFrame(rows)) == len(rows)
+    with (tmp_path / "rows.csv").open("w") as file:
+        csv.DictWriter(file, rows[0]).writerows(rows)
