@@ -505,3 +505,36 @@ def test_a_column_of_texts_is_named():
         ValueError, match="'city' of X must hold numbers.*OneHotEncoder"
     ):
         CompositeRegressor().fit(frame, [1.0, 2.0, 3.0])
+
+
+# ------------------------------------------------------------------------------ MM and quantiles
+
+
+def test_mm_ignores_wrong_features():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = x @ [1.0, -2.0] + 0.1 * rng.normal(size=60)
+    x[:20] += 30.0
+    model = CompositeRegressor("mm", random_state=0).fit(x, y)
+    np.testing.assert_allclose(model.coef_, [1.0, -2.0], atol=0.1)
+    assert 0.05 < model.scale_ < 0.2
+    np.testing.assert_allclose(model.predict(x[20:]), y[20:], atol=0.5)
+    two = CompositeRegressor("mm", random_state=0).fit(x, np.stack([y, 2 * y], 1))
+    np.testing.assert_allclose(two.coef_[1], 2 * model.coef_, rtol=1e-8)
+    for settings, arguments, sentence in (
+        ({"hidden": 3}, {}, "for linear models"),
+        ({}, {"sample_weight": np.ones(60)}, "leave sample_weight out"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            CompositeRegressor("mm", **settings).fit(x, y, **arguments)
+    with pytest.raises(ValueError, match="take fit"):
+        CompositeRegressor("mm").partial_fit(x, y)
+
+
+def test_a_quantile_by_its_level():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 1)), rng.normal(size=100)
+    model = CompositeRegressor("quantile", quantile=0.8).fit(x, y)
+    assert 0.77 <= np.mean(y <= model.predict(x) + 1e-9) <= 0.83
+    with pytest.raises(ValueError, match="level q of Quantile"):
+        CompositeRegressor("quantile", quantile=1.2).fit(x, y)

@@ -19,9 +19,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cost import Status
 from ..files.programs import keep_programs
+from ..inference import mm_estimate
 from ..inners import residual
 from ..networks import MLP
-from ..outers import AbstractOuter, AbstractProximable
+from ..outers import AbstractOuter, AbstractProximable, Quantile
 from ..problem import MeanOfLosses
 from ..run import Solution, minimize
 from ..solvers import AbstractSolver
@@ -60,8 +61,11 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     loss : a word or an outer function
-        "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared", "median",
-        or such as `px.Quantile(0.9)`.
+        "l2" (the norm of the residual, not its square), "l1", "linf", "huber", "squared" or
+        "squares", "median", "quantile", or such as `px.Quantile(0.9)`; or "mm", the MM-estimate of a
+        linear model, which bounds the pull of wrong features too.
+    quantile : a number between 0 and 1
+        The level of loss="quantile".
     hidden : an integer or a list of integers
         0 is linear; 64 or (64, 64) are widths of hidden layers.
     activation : a word
@@ -110,6 +114,7 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         self,
         loss: str | AbstractOuter = "l2",
         *,
+        quantile: float = 0.5,
         hidden: int | Sequence[int] = 0,
         activation: str = "tanh",
         ridge: float = 1e-8,
@@ -121,6 +126,7 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         random_state: Any = None,
     ):
         self.loss = loss
+        self.quantile = quantile
         self.hidden = hidden
         self.activation = activation
         self.ridge = ridge
@@ -149,6 +155,8 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         the estimator
             Itself, fitted.
         """
+        if isinstance(self.loss, str) and self.loss == "mm":
+            return self._fit_mm(X, y, sample_weight)
         keep_programs()
         again = goes_on(self)
         X, y, s = self._checked(X, y, sample_weight, first=not again)
@@ -426,13 +434,51 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
 
     def _loss(self) -> AbstractProximable:
         loss = self.loss
+        if isinstance(loss, str) and loss == "quantile":
+            return Quantile(self.quantile)
+        if isinstance(loss, str) and loss == "squares":
+            loss = "squared"
         if isinstance(loss, str) and loss in LOSSES:
             loss = LOSSES[loss]()
-        if not isinstance(loss, AbstractProximable):
+        if isinstance(loss, str) and loss == "mm":
             raise ValueError(
-                f"loss must be one of {', '.join(LOSSES)}, or such as px.Quantile(0.9); it is {loss!r}."
+                "loss 'mm' looks at all rows at once; take fit, or another loss for partial_fit."
+            )
+        if not isinstance(loss, AbstractProximable):
+            known = ", ".join((*LOSSES, "quantile", "mm"))
+            raise ValueError(
+                f"loss must be one of {known}, or such as px.Quantile(0.9); it is {loss!r}."
             )
         return loss
+
+    def _fit_mm(self, X: Any, y: Any, weights: Any) -> "CompositeRegressor":
+        """Fit the MM-estimate of each target; return the estimator."""
+        if widths_of(self.hidden):
+            raise ValueError("loss 'mm' is for linear models; give hidden=0.")
+        if weights is not None:
+            raise ValueError(
+                "loss 'mm' finds the weights of the rows itself; leave sample_weight out, or take another loss."
+            )
+        X, y, _ = self._checked(X, y, None, first=True)
+        found = [
+            mm_estimate(
+                np.column_stack([np.ones(len(X)), X]),
+                column,
+                seed_of(self.random_state),
+            )
+            for column in y.T
+        ]
+        coefficients = np.stack([each.coefficients for each in found])
+        k, q = coefficients.shape
+        self._units = Units(np.zeros(q - 1), np.ones(q - 1), np.zeros(k), np.ones(k))
+        self._w = [{"W": coefficients[:, 1:], "b": coefficients[:, 0]}]
+        self._sigma = 1.0
+        self._calls = 0
+        self.n_iter_ = 1
+        self.scale_ = self._for_one(np.array([each.scale for each in found]))
+        if not all(each.converged for each in found):
+            _warn("The steps of the MM-estimate did not come to rest.")
+        return self
 
     def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
         loss = at_scale(self._loss(), y.shape[1], self._sigma)

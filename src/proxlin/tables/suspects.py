@@ -22,6 +22,9 @@ FITS = 2.0  # |t| of a row that fits
 # |t| that a slip must explain. A row is soon within 2 sigma of the fit after one of twenty factors; a
 # slip that moves it by ten times as much is no chance.
 EXPLAINED = 10.0
+# A row that a slip brings so much nearer is explained by it, if its residual is then merely large.
+NEARER = 20.0
+LARGE = 5.0
 APART = 3.5  # robust deviations of a number that lies apart in its own column
 ENOUGH = 10  # rows for each column of a robust covariance
 MOST = 200  # suspects that are looked at; the rest are counted
@@ -163,6 +166,11 @@ def suspects(
     return found
 
 
+def _explained(t: float, moved: float) -> bool:
+    """Return whether a slip that moves a row by so many sigma leaves a residual that can be."""
+    return moved > EXPLAINED and (t < FITS or (t < LARGE and moved > NEARER * t))
+
+
 def _typical(values: np.ndarray, good: np.ndarray) -> tuple[float, float]:
     """Return the range of a column among the rows that fit."""
     kept = values[good] if good.any() else values
@@ -193,14 +201,14 @@ def _hint(
     suspected where it lies apart in its own column, and a target where it is corrected into the
     range of the rows that fit.
     """
-    best = FITS
+    best = np.inf
     found = None
     expected = float(predict(x[None])[0])
     low, high = typical
     for factor, words in FACTORS.items():
         t = abs(y * factor - expected) / scale
         moved = abs(y * factor - y) / scale
-        if t < best and moved > EXPLAINED and low <= y * factor <= high:
+        if t < best and _explained(t, moved) and low <= y * factor <= high:
             best = t
             found = (target, f"{target} may be {words}: {y:.6g} for {y * factor:.6g}")
     for place, each in enumerate(numeric):
@@ -212,7 +220,8 @@ def _hint(
         there = predict(changed)
         t = np.abs(y - there) / scale
         j = int(np.argmin(t))
-        if t[j] < best and abs(there[j] - expected) / scale > EXPLAINED:
+        moved = abs(there[j] - expected) / scale
+        if t[j] < best and _explained(t[j], moved):
             best = float(t[j])
             right = changed[j, each.place]
             words = list(FACTORS.values())[j]

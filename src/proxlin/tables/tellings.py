@@ -191,8 +191,8 @@ def suspects_of(model: Model, level: float) -> Listing:
         rows.append({**each, "apart": kind})
     # wrong rows first; far features alone are no error
     rows.sort(key=lambda each: each["apart"] == "features far, target fits")
-    columns = ["row", "apart", "value", "fitted", "scaled residual", "distance"]
-    columns += ["column", "hint"]
+    columns = ["row", "apart", "column", "hint"]
+    columns += ["value", "fitted", "scaled residual", "distance"]
     if len(model.asked.targets) > 1:
         columns.insert(1, "target")
     count = sum(each["apart"] != "features far, target fits" for each in rows)
