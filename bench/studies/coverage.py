@@ -12,6 +12,7 @@ binomial; the rows of one table are no independent trials, so that of bands is b
 
 import argparse
 import csv
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,12 +57,12 @@ def covered(errors: str, loss: str, seed: int) -> dict[str, object]:
     return found
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("coverage.csv"))
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     done = {}
     if asked.out.exists():
         with asked.out.open(newline="") as file:
@@ -83,6 +84,7 @@ def main() -> None:
                     writer.writerow(row)
                     file.flush()
     show(list(done.values()))
+    return 0
 
 
 def show(rows: list[dict[str, str]]) -> None:
@@ -106,4 +108,4 @@ def show(rows: list[dict[str, str]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

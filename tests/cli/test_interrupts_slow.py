@@ -96,7 +96,7 @@ def with_group(group: int, number: int) -> bool:
 def same_fit(out: Path) -> None:
     """The model, the metrics and the page are of one fit."""
     with np.load(out / "model.npz") as arrays:
-        about = json.loads(arrays["json"].tobytes())["about"]
+        about = json.loads(arrays["json"].tobytes())["models"][0]["about"]
     metrics = json.loads((out / "metrics.json").read_text())
     assert about == {name: metrics[name] for name in about}
     assert f"{about['seconds']}" in (out / "report.html").read_text()
