@@ -3,7 +3,6 @@
 search on the first seed  ->  finalists on all seeds  ->  the least mean validation loss  ->  its test losses
 """
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..theory.statistics import leader, t_interval
+from ..theory import Comparison
+from ..theory.rules import compare_ratios
 from ..tuning.search import Grid, Setting, Trial, tune_grids
 from .engine.base import Case, Context
 
@@ -112,14 +112,29 @@ def bracket_of(entries: Sequence[Entry], seed: int) -> list[Case]:
     ]
 
 
-def compare(
-    one: np.ndarray, two: np.ndarray, tie: float
-) -> tuple[float, float, float, int]:
-    """Return the loss of two over that of one, less 1, its 95 % interval, and who wins.
+def compare(one: np.ndarray, two: np.ndarray, level: float = 0.95) -> Comparison:
+    """Return the loss of two over that of one, less 1: a geometric mean over the seeds, paired."""
+    return compare_ratios(two, one, level)
 
-    It is a geometric mean over the seeds. 1 or 2 wins if the interval excludes 0 and the mean is
-    beyond the tie band; else it is a tie, 0.
+
+def winner(found: Comparison, band: float, one: str, two: str) -> str:
+    """Return the one whose loss is shown to be less, "equal" where the interval lies inside the band, and else
+    "not resolved".
+
+    >>> winner(compare(np.ones(3), np.array([1.2, 1.3, 1.25])), 0.01, "SGD", "PLI")
+    'SGD'
     """
-    mean, low, high = t_interval(np.log(two / one))
-    winner = {-1: 2, 0: 0, 1: 1}[leader(mean, low, high, math.log1p(tie))]
-    return math.expm1(mean), math.expm1(low), math.expm1(high), winner
+    finding = found.finding(band)
+    return {"more": one, "less": two}.get(finding, finding)
+
+
+def columns_of(found: Comparison, name: str) -> dict[str, float]:
+    """Return a comparison as columns of a table: the difference under its name, its interval, and the smallest
+    difference that the seeds could have shown.
+    """
+    return {
+        name: found.shown(found.mean),
+        "low": found.shown(found.low),
+        "high": found.shown(found.high),
+        "visible": found.detectable,
+    }

@@ -195,6 +195,14 @@ def demand_positive(config: Any, *names: str) -> None:
             raise ValueError(f"{name} has to be positive.")
 
 
+def demand_rules(config: Any, *names: str) -> None:
+    """Raise a ValueError unless a config states exactly these rules."""
+    if set(config.rules) != set(names):
+        raise ValueError(
+            f"rules has to state {', '.join(names)}; it states {', '.join(config.rules) or 'none'}."
+        )
+
+
 def demand_known(
     what: str, name: str, known: Sequence[str] | Mapping[str, object]
 ) -> None:
