@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 from proxlin.errors import UserError
-from proxlin.experiments import proposition1, proposition1_task, proposition2
+from proxlin.experiments import (
+    proposition1,
+    proposition1_task,
+    proposition2,
+    proposition2_task,
+)
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.proposition2_coverage import coverage, verdict_window
 from proxlin.experiments.sine_maps import Path
 from proxlin.plots.pages import csv_bytes
-from proxlin.theory import Rule
+from proxlin.theory import Rule, Share
 
 ONE = {
     "n": 5,
@@ -105,6 +110,45 @@ def test_proposition_2_gives_the_same_bytes():
         results[0].verdicts
     ) == 5
     assert set(results[0].figures) == {"transition", "windows"}
+
+
+def test_every_run_is_a_draw_of_its_own(monkeypatch):
+    """No two trials share a map, a start or a noise, so that their counts are binomial."""
+    drawn = []
+
+    def watched(n, k, rng, steps):
+        task = proposition2_task._sine(n, k, rng, steps)
+        drawn.append([rng.normal(), None])
+
+        def solve(xi):
+            if xi.any():
+                drawn[-1][1] = float(xi[0, 0] / np.linalg.norm(xi))
+            return np.array([4.0, 3.0, 1.0, 0.25, 0.03125, 0.0005, 1e-7, 1e-15])
+
+        return proposition2_task.Task(solve, task.radius)
+
+    monkeypatch.setitem(proposition2_task.MAKERS, proposition2_task.SINE, watched)
+    shared = {"problem": "sine map", "n": 5, "k": 2, "steps": 9}
+    many = {**shared, "multiples": [0.01, 4.0, 3.0]}
+    found = [proposition2_task.sweep({**many, "seed": [0, s]}) for s in range(2)]
+    trials = [each for one in found for each in one["trials"]]
+    assert len(trials) == len(drawn) == 12
+    assert len({place for place, _ in drawn}) == len({xi for _, xi in drawn}) == 12
+    # a start that fits leaves no phase: it is counted, and left out
+    flat = lambda *_: proposition2_task.Task(lambda xi: np.ones(3), None)
+    monkeypatch.setitem(proposition2_task.MAKERS, proposition2_task.SINE, flat)
+    lost = proposition2_task.sweep({**many, "seed": [0, 0]})
+    assert lost == {"trials": [], "lost": 6}
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_there_are_runs_enough_to_decide(profile):
+    """If all runs near the window are as part (b) says, their number shows 1 - delta."""
+    config = parse(proposition2.Config, shipped("prop2")[profile])
+    low, high, number = config.multiples
+    octaves = np.log2(high / low) / (number - 1)
+    runs = config.seeds * np.log2(proposition2.NEAR) / octaves
+    assert runs >= Share(1, 1, 1 - config.delta).needed()
 
 
 def test_a_window_that_is_too_narrow_is_seen():

@@ -68,7 +68,7 @@ class Config:
 
 
 def cases(config: Config, seed: int) -> list[Case]:
-    """Return a case for each problem and seed, with every noise and every sigma."""
+    """Return a case for each problem and seed, with every noise and every multiple of the radius."""
     shared = {"multiples": list(config.multiples), "steps": config.steps}
     shapes = [(SINE, *pair) for pair in config.sine] + [
         (NETWORK, *pair) for pair in config.network
@@ -78,7 +78,7 @@ def cases(config: Config, seed: int) -> list[Case]:
         settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
         found.append(
             Case(
-                TASK, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"
+                TASK, settings, config.multiples[2] * n * k / 500, f"{problem} {n} {k}"
             )
         )
     return found
@@ -109,10 +109,10 @@ def run(config: Config, context: Context) -> Result:
     parts = _parts(trials, config.delta)
     examples = _examples(trials)
     warnings = []
-    lost = sum(not case["trials"] for case in found)
+    lost = sum(case["lost"] for case in found)
     if lost:
         warnings.append(
-            f"{lost} cases had no quadratic phase without noise, and were left out."
+            f"{lost} draws had no quadratic phase without noise, and were left out."
         )
     return Result(
         tables={
@@ -301,7 +301,8 @@ def _notes(cells: list[Row], trials: list[Trial]) -> list[str]:
         "w_j is the first iterate of the phase, by the largest R that fits the run, and by the R of Proposition "
         "1. Part (a) holds whenever F(wbar) is in its window; part (b) needs more: that no step leads from above R to "
         "below F(wbar).",
-        f"The phase was reached in {reached} of {len(trials)} runs.",
+        f"The phase was reached in {reached} of {len(trials)} runs. Each of them has a map, a start and a noise of its "
+        "own, so that the runs of a part are independent.",
     ]
 
 
