@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...data.origin import Origin
-from ..tuning import Entry, Tuned, bracket_of, cases_of, work_of
+from ..tuning import FIRST, Entry, Seeds, Tuned, bracket_of, cases_of, work_of
 from .base import Case, Context, Experiment, Plan, Result, register
 from .config import parse, shipped
 
@@ -133,14 +133,18 @@ def plan_of(cases: Sequence[Case]) -> Plan:
 
 
 def tuned_plan(
-    entries: Sequence[Entry], finalists: int, seed: int, more: Sequence[Case] = ()
+    entries: Sequence[Entry],
+    finalists: int,
+    seed: int,
+    more: Sequence[Case] = (),
+    use: Seeds = FIRST,
 ) -> Plan:
     """Return the plan of a sweep that tunes some entries, and then runs `more` cases of known
     number.
     """
     first = bracket_of(entries, 1000 * seed)  # as `first_seed` has it
-    count = cases_of(entries, finalists) + len(more)
-    return Plan(first, count, work_of(entries, finalists) + total_work(more))
+    count = cases_of(entries, finalists, use) + len(more)
+    return Plan(first, count, work_of(entries, finalists, use) + total_work(more))
 
 
 def total_work(cases: Sequence[Case]) -> float:
