@@ -39,6 +39,7 @@ TINY = {
     "ridges": [1.0, 1e-4],
 }
 TINY |= {"passes": 6.0, "settings": 3, "finalists": 1, "seeds": 2}
+TINY |= {"search_seeds": 1, "fresh": False}
 TINY |= {"rules": shipped("fig4")["quick"]["rules"]}
 
 

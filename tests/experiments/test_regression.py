@@ -24,7 +24,10 @@ TINY = {
     "patience": 8.0,
     "settings": 3,
     "finalists": 2,
+    "search_seeds": 1,
+    "fresh": False,
     "seeds": 3,
+    "views": 2,
 }
 TINY |= {
     "validation": 20,
@@ -126,7 +129,7 @@ def test_the_whole_study_on_a_tiny_config():
         method: {
             tuple(sorted(each.items())) for each in searched if each["method"] == method
         }
-        for method in ("sgd", "pli", "sgd-averaged")
+        for method in ("sgd", "pli", "pli-accept", "sgd-averaged")
     }
     # the same number of settings for each
     assert {len(each) for each in tried.values()} == {TINY["settings"]}
@@ -135,6 +138,11 @@ def test_the_whole_study_on_a_tiny_config():
         "averaged",
     ]
     assert {verdict.claim for verdict in result.verdicts} == {"C4", "C5"}
+    # the same claims with acceptance, which judge nothing
+    assert [row["claim"] for row in result.tables["choices"]] == ["C4", "C4", "C5"]
+    assert {row["choice"] for row in result.tables["choices"]} == {
+        "only steps that do not increase F"
+    }
     assert [(point.x, point.y) for point in result.figures["cells"].points] == [
         (0, 0),
         (0, 1),

@@ -32,7 +32,7 @@ from .engine.study import (
 from .engine.verdicts import verdict_of
 from .planning_task import GRIDS
 from .tasks import DECAYS, LABELS
-from .tuning import Entry, Tuned, first_seed, tune
+from .tuning import Entry, Seeds, Tuned, first_seed, tune
 
 TASKS = "proxlin.experiments.planning_task"
 MEASURES = {
@@ -69,6 +69,8 @@ class Config:
     passes: float
     settings: int
     finalists: int
+    search_seeds: int
+    fresh: bool
     seeds: int
     rules: dict[str, Rule]
 
@@ -83,6 +85,7 @@ class Config:
             "passes",
             "settings",
             "finalists",
+            "search_seeds",
         )
         demand_rules(self, *RULES)
         if self.seeds < 2 or self.side < 2:
@@ -102,6 +105,11 @@ class Config:
             raise ValueError(
                 f"{len(self.channels)} stages halve a tile as often; it has {self.tile} pixels."
             )
+
+    @property
+    def use(self) -> Seeds:
+        """Return how seeds are used."""
+        return Seeds(self.search_seeds, self.fresh)
 
 
 def case_of(
@@ -133,6 +141,8 @@ def case_of(
 
 def floor_cases(config: Config, first: int) -> list[Case]:
     """Return a case for each seed that trains nothing and says what the true rewards achieve."""
+    if config.fresh:
+        first += config.search_seeds
     seeds = range(first, first + config.seeds)
     return [
         replace(case_of("sgd", 0.0, config, {}, seed, "floors"), work=0.1)
@@ -156,7 +166,7 @@ def entries_of(config: Config) -> list[Entry]:
 def plan(config: Config, seed: int) -> Plan:
     """Say what will run."""
     return tuned_plan(
-        entries_of(config), config.finalists, seed, floor_cases(config, 0)
+        entries_of(config), config.finalists, seed, floor_cases(config, 0), config.use
     )
 
 
@@ -311,7 +321,7 @@ def curve_rows(found: Found, names: Sequence[str]) -> list[Row]:
 
 def run(config: Config, context: Context) -> Result:
     """Tune every method at every ridge, and compare them on unseen maps."""
-    found = tune(entries_of(config), context, config.finalists)
+    found = tune(entries_of(config), context, config.finalists, config.use)
     known = context.sweep(floor_cases(config, first_seed(context)))
     floor = {
         "true_rewards": float(np.mean([each["floor"] for each in known])),

@@ -4,15 +4,15 @@ signal-to-noise ratio.
     min_w (1/n) sum_i |student(w, x_i) - y_i|_2,     y = teacher(x) + sigma xi
 
 In each cell (width, n, SNR) both methods try the same number of settings by the same search on the
-validation loss of one seed; the best of them run on all seeds, the one of least mean validation
-loss is taken, and its test losses are compared seed by seed. Every run costs at most the same
+validation loss of some seeds; the setting of least mean validation loss is taken, and its test
+losses on fresh seeds are compared seed by seed. Every run costs at most the same
 effective passes, and is judged at its best checkpoint.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -37,9 +37,9 @@ from .engine.study import (
     study,
     tuned_plan,
 )
-from .engine.verdicts import verdict_of
+from .engine.verdicts import choices, verdict_of
 from .regression_task import GRIDS, Arena
-from .tuning import Entry, Tuned, columns_of, compare, first_seed, tune, winner
+from .tuning import Entry, Seeds, Tuned, columns_of, compare, first_seed, tune, winner
 
 TASK = "proxlin.experiments.regression_task:train"
 HIGH = 1e5  # what the claims call a high SNR: the noise is below a tenth of the signal
@@ -77,10 +77,26 @@ VARIANTS = {
 }
 
 
+# The accounting and the PLI of each view of the heat map. The first is judged: effective passes, and eq. (3), which
+# takes every step. In "epochs" an inner epoch is a pass, and snapshots and values of F are free.
+VIEWS = {
+    "as stated": ("passes", "pli"),
+    "only steps that do not increase F": ("passes", "pli-accept"),
+    "inner epochs as passes": ("epochs", "pli"),
+    "inner epochs as passes, only steps that do not increase F": (
+        "epochs",
+        "pli-accept",
+    ),
+}
+STATED = "as stated"
+
+
 @dataclass(frozen=True)
 class Config:
     """What a profile sets.
 
+    `search_seeds`: those that choose the settings; `fresh`: whether other seeds judge them; `views`: how many of VIEWS
+    all cells are compared in;
     `check`: the n at which the search is compared with the full grid (for the least width and both extremes of SNR);
     `variants`: the rows of the sensitivity table, on cells of their own.
     """
@@ -92,7 +108,10 @@ class Config:
     patience: float
     settings: int
     finalists: int
+    search_seeds: int
+    fresh: bool
     seeds: int
+    views: int
     validation: int
     test: int
     activation: str
@@ -111,6 +130,9 @@ class Config:
         demand_positive(
             self, "passes", "patience", "settings", "finalists", "validation", "test"
         )
+        demand_positive(self, "search_seeds")
+        if not 1 <= self.views <= len(VIEWS):
+            raise ValueError(f"views has to be 1 to {len(VIEWS)}.")
         if min(self.ratios) > LOW or max(self.ratios) < HIGH:
             raise ValueError(
                 f"ratios has to reach from {LOW:g} or below to {HIGH:g} or above, of which the claims speak."
@@ -127,6 +149,11 @@ class Config:
     def band(self) -> float:
         """Return the largest difference of losses that does not matter in a cell: that of the first claim."""
         return self.rules[RULES[0]].band
+
+    @property
+    def use(self) -> Seeds:
+        """Return how seeds are used."""
+        return Seeds(self.search_seeds, self.fresh)
 
     def cells(self) -> list[Arena]:
         """Return the cells of the heat map."""
@@ -177,8 +204,9 @@ def entries_of(config: Config) -> list[Entry]:
         for method in (variant.sgd, variant.pli):
             seeds[arena, method] = config.variant_seeds
     for arena in config.cells():
-        for method in ("sgd", "pli"):
-            seeds[arena, method] = config.seeds
+        seeds[arena, "sgd"] = config.seeds
+        for view in views_of(config):
+            seeds[viewed(arena, view)] = config.seeds
     return [
         Entry(
             label,
@@ -188,6 +216,17 @@ def entries_of(config: Config) -> list[Entry]:
         )
         for label, count in seeds.items()
     ]
+
+
+def views_of(config: Config) -> list[str]:
+    """Return the names of the views of all cells."""
+    return list(VIEWS)[: config.views]
+
+
+def viewed(arena: Arena, view: str) -> Label:
+    """Return the label of the PLI that SGD meets in a cell, in a view."""
+    accounting, method = VIEWS[view]
+    return replace(arena, accounting=accounting), method
 
 
 def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
@@ -212,7 +251,7 @@ def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
 def plan(config: Config, seed: int) -> Plan:
     """Say what will run."""
     full = [case for cases in full_grids(config, 0).values() for case in cases]
-    return tuned_plan(entries_of(config), config.finalists, seed, full)
+    return tuned_plan(entries_of(config), config.finalists, seed, full, config.use)
 
 
 def compared(one: Tuned, two: Tuned, config: Config, seeds: int) -> dict[str, Any]:
@@ -234,11 +273,21 @@ def compared(one: Tuned, two: Tuned, config: Config, seeds: int) -> dict[str, An
     return row
 
 
-def cell_rows(config: Config, found: Found) -> list[dict[str, Any]]:
+def choice_rows(config: Config, found: Found, seed: int) -> list[Row]:
+    """Return the verdicts in the other views: how they move under other choices."""
+    rows = []
+    for view in views_of(config)[1:]:
+        cells = cell_rows(config, found, view)
+        rows += choices(view, verdicts(config, found, cells, seed, view))
+    return rows
+
+
+def cell_rows(config: Config, found: Found, view: str = STATED) -> list[dict[str, Any]]:
     """Return the comparison in each cell."""
     rows = []
     for arena in config.cells():
-        row = compared(found[arena, "sgd"], found[arena, "pli"], config, config.seeds)
+        pair = found[arena, "sgd"], found[viewed(arena, view)]
+        row = compared(*pair, config, config.seeds)
         rows.append({"width": arena.width, "snr": arena.snr, "n": arena.n, **row})
     return rows
 
@@ -281,25 +330,33 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
 
 
 def gains(
-    config: Config, found: Found, low: float = 0.0, high: float = math.inf
+    config: Config,
+    found: Found,
+    view: str,
+    low: float = 0.0,
+    high: float = math.inf,
 ) -> np.ndarray:
     """Return the log of PLI's loss over SGD's on the cells of these SNR, for each seed: cells of one seed are one
     unit.
     """
     mine = [arena for arena in config.cells() if low <= arena.snr <= high]
     logs = [
-        np.log(found[arena, "pli"].losses() / found[arena, "sgd"].losses())
+        np.log(found[viewed(arena, view)].losses() / found[arena, "sgd"].losses())
         for arena in mine
     ]
     return np.mean(logs, axis=0)
 
 
 def verdicts(
-    config: Config, found: Found, rows: Sequence[Mapping[str, Any]], seed: int
+    config: Config,
+    found: Found,
+    rows: Sequence[Mapping[str, Any]],
+    seed: int,
+    view: str = STATED,
 ) -> list[Verdict]:
-    """Return the verdicts on C4 and C5 by the rules of the config."""
-    at_high = gains(config, found, low=HIGH)
-    at_low = gains(config, found, high=LOW)
+    """Return the verdicts on C4 and C5 by the rules of the config, in a view; the first one is judged."""
+    at_high = gains(config, found, view, low=HIGH)
+    at_low = gains(config, found, view, high=LOW)
     counts = Counter(row["winner"] for row in rows)
     count = (
         f"; of {len(rows)} cells SGD wins {counts['sgd']}, PLI {counts['pli']}, {counts['equal']} are equal, "
@@ -307,7 +364,7 @@ def verdicts(
     )
     what = "test loss of PLI over SGD, less 1"
     sides = {
-        "C4-overall": (gains(config, found), f"{what}, all cells", count),
+        "C4-overall": (gains(config, found, view), f"{what}, all cells", count),
         "C4-clearest": (
             at_high - at_low,
             f"{what}, at SNR >= {HIGH:g} over that at SNR <= {LOW:g}",
@@ -349,9 +406,11 @@ def notes_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def run(config: Config, context: Context) -> Result:
     """Tune both methods in every cell, and compare them."""
-    found = tune(entries_of(config), context, config.finalists)
+    found = tune(entries_of(config), context, config.finalists, config.use)
     rows = cell_rows(config, found)
     tables: dict[str, Any] = {"cells": rows}
+    if config.views > 1:
+        tables["choices"] = choice_rows(config, found, context.seed)
     if config.variants:
         tables["sensitivity"] = variant_rows(config, found)
     if config.check:

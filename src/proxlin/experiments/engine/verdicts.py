@@ -6,7 +6,9 @@ A study measures; the rule that its config states judges; this file puts both in
 """
 
 import math
+from collections.abc import Sequence
 
+from ...plots.pages import Row
 from ...theory.rules import Comparison, Rule, Share
 from .base import Verdict
 
@@ -49,6 +51,26 @@ def verdict_of(
         visible(found),
         needed,
     )
+
+
+def choices(choice: str, verdicts: Sequence[Verdict]) -> list[Row]:
+    """Return verdicts under another choice as rows of a table `choices`, which judge nothing."""
+    rows: list[Row] = []
+    for each in verdicts:
+        verdict: str = each.verdict
+        if each.needed:
+            verdict = f"{verdict} ({each.needed})"
+        rows.append(
+            {
+                "claim": each.claim,
+                "choice": choice,
+                "verdict": verdict,
+                "number": each.number,
+                "interval": each.interval,
+                "units": each.units,
+            }
+        )
+    return rows
 
 
 def post_hoc(rule: Rule, seed: int) -> str:
