@@ -12,8 +12,10 @@ from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.equations import (
     STUDY,
     Config,
+    at_equal_steps,
     entries_of,
     origins_of,
+    paired,
     verdicts,
 )
 from proxlin.experiments.equations_task import GRIDS, problems_of, solver_of, train
@@ -23,6 +25,9 @@ SETTINGS = {
     "gd": {"step": 1.0},
     "sgd": {"step": 1.0, "decay": 0.5, "batch": 64},
     "pl": {"kappa": 1.0},
+    "pli-apg": {"kappa": 1.0, "batch": 64},
+    "sgd-average": {"step": 0.3, "weight": 0.3, "batch": 64},
+    "sgd-svrg": {"step": 0.3, "batch": 64, "period": 100},
 }
 
 
@@ -54,6 +59,20 @@ def test_a_case_stays_within_its_passes_and_is_judged_on_validation(method):
     )
     at = int(np.argmin(np.abs(passes - found["best_at"])))
     assert test[at] == found["test_loss"] < test[0]
+
+
+def test_equal_steps_and_equal_seeds():
+    """The quicker method has no more steps than the other one took; what has more seeds gives up the rest."""
+    curve = {"curve_step": [0, 1, 2, 3], "curve_validation": [4.0, 3.0, 2.0, 1.0]}
+    many = {**curve, "curve_test": [4.0, 3.0, 2.0, 1.0], "test_loss": 1.0}
+    few = {"curve_step": [0, 1], "curve_validation": [4.0, 1.5], "test_loss": 1.5}
+    few |= {"curve_test": [4.0, 1.5]}
+    one, two = Tuned({}, (many, many), 0.0, ()), Tuned({}, (few, few), 0.0, ())
+    found = at_equal_steps(one, two, 0.95)
+    assert found.shown(found.mean) == pytest.approx(1.5 / 3.0 - 1)
+    more = Tuned({}, (many, many, many), 0.0, ())
+    found = paired(more, two, 0.95)
+    assert found.units == 2 and found.shown(found.mean) == pytest.approx(0.5)
 
 
 def test_the_parts_do_not_meet_and_follow_from_the_seed():
@@ -125,6 +144,8 @@ def test_wrong_configs_are_refused():
         ({"data": ["mnist"]}, "mnist"),
         ({"outer": "l7"}, "l7"),
         ({"seeds": 1}, "seeds"),
+        ({"methods": ["gd"]}, "methods has to hold"),
+        ({"methods": ["adam"]}, "adam"),
     ):
         with pytest.raises(UserError, match=word):
             parse(Config, {**quick, **change})

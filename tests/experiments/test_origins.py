@@ -45,7 +45,7 @@ class MadeUp:
                 )
                 result |= {
                     f"curve_{name}": [1.0, 2.0]
-                    for name in ("passes", "seconds", "test")
+                    for name in ("step", "passes", "seconds", "validation", "test")
                 }
             yield case, Outcome(result, None, False, {"seconds": 0.1, "host": "here"})
 

@@ -229,8 +229,8 @@ def viewed(arena: Arena, view: str) -> Label:
     return replace(arena, accounting=accounting), method
 
 
-def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
-    """Return the full grids that the search is checked against."""
+def full_grids(config: Config, first: int) -> dict[Label, list[Case]]:
+    """Return the full grids that the search is checked against, every setting on all seeds of the search."""
     boxes = {
         "sgd": (range(-5, 6), range(3)),
         "pli": (range(-3, 4), range(-3, 4), (-4, -2, 0, 2), range(5)),
@@ -242,8 +242,9 @@ def full_grids(config: Config, seed: int) -> dict[Label, list[Case]]:
         grid = Grid(GRIDS[method], config.settings)
         points = product(*boxes[method])
         cases[arena, method] = [
-            case_of(arena, method, config, grid.setting(point), seed)
+            case_of(arena, method, config, grid.setting(point), first + seed)
             for point in points
+            for seed in range(config.search_seeds)
         ]
     return cases
 
@@ -278,7 +279,8 @@ def choice_rows(config: Config, found: Found, seed: int) -> list[Row]:
     rows = []
     for view in views_of(config)[1:]:
         cells = cell_rows(config, found, view)
-        rows += choices(view, verdicts(config, found, cells, seed, view))
+        judged = verdicts(config, found, cells, seed, view)
+        rows += choices(view, judged, DATA.label)
     return rows
 
 
@@ -306,12 +308,14 @@ def variant_rows(config: Config, found: Found) -> list[Row]:
 
 
 def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
-    """Return the best validation loss of the search over that of the full grid, on the seed of the
+    """Return the best validation loss of the search over that of the full grid, on the seeds of the
     search.
     """
     rows = []
     for (arena, method), cases in full_grids(config, first_seed(context)).items():
-        best = min(result["validation_loss"] for result in context.sweep(cases))
+        losses = [result["validation_loss"] for result in context.sweep(cases)]
+        # a row for each setting, a column for each seed
+        best = float(np.reshape(losses, (-1, config.search_seeds)).mean(axis=1).min())
         searched = found[arena, method].searched
         rows.append(
             {
@@ -320,7 +324,7 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
                 "snr": arena.snr,
                 "method": method,
                 "tried": config.settings,
-                "full_grid": len(cases),
+                "full_grid": len(cases) // config.search_seeds,
                 "best_of_full": best,
                 "best_of_search": searched,
                 "search_over_full": searched / best,
@@ -398,8 +402,8 @@ def notes_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"n = {row['n']}, SNR {row['snr']:g}, width {row['width']}" for row in some
         )
         notes.append(
-            f"In {len(some)} cells PLI never left its start on some seeds, with a setting that worked on the seed of "
-            f"the search: every step was rejected because F would have grown ({stuck})."
+            f"In {len(some)} cells PLI was never better than its start on some seeds, with a setting that worked on "
+            f"the seeds of the search ({stuck})."
         )
     return notes
 

@@ -53,7 +53,7 @@ def verdict_of(
     )
 
 
-def choices(choice: str, verdicts: Sequence[Verdict]) -> list[Row]:
+def choices(choice: str, verdicts: Sequence[Verdict], data: str) -> list[Row]:
     """Return verdicts under another choice as rows of a table `choices`, which judge nothing."""
     rows: list[Row] = []
     for each in verdicts:
@@ -64,6 +64,7 @@ def choices(choice: str, verdicts: Sequence[Verdict]) -> list[Row]:
             {
                 "claim": each.claim,
                 "choice": choice,
+                "data": data,
                 "verdict": verdict,
                 "number": each.number,
                 "interval": each.interval,
