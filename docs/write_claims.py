@@ -2,6 +2,7 @@
 
     python docs/write_claims.py                  writes them anew
     python docs/write_claims.py --check          says whether that would change the page
+    python docs/write_claims.py --compare FOLDER says where a folder of `proxlin reproduce` differs from what is stored
     python docs/write_claims.py --take FOLDER    stores the verdicts of a folder of `proxlin reproduce`, and writes
 
 docs/gallery/claims/verdicts.csv and choices.csv hold what was taken, with the command and the revision that made it.
@@ -91,6 +92,30 @@ def _replace(name: str, rows: Sequence[Mapping[str, object]], run: Row) -> None:
     writer.writeheader()
     writer.writerows(every)
     (STORED / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
+
+
+def differences(folder: Path) -> list[str]:
+    """Return a line for each verdict of a folder that is not the stored one, by its study, profile and seed."""
+    with open_store(folder, create=False) as store:
+        found = verdicts_of(store.finished())
+    key = lambda row: tuple(
+        str(row[name]) for name in ("experiment", "profile", "seed", "claim")
+    )
+    lines = []
+    for run in dict.fromkeys(map(key, found)):
+        mine = [_said(row) for row in found if key(row) == run]
+        theirs = [_said(row) for row in read(VERDICTS) if key(row) == run]
+        name = "{} ({}, seed {}), {}".format(*run)
+        if not theirs:
+            lines.append(f"{name}: nothing is stored.")
+        elif mine != theirs:
+            lines.append(f"{name}: {mine} here, {theirs} stored.")
+    return lines
+
+
+def _said(row: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what a verdict says, without where and when it was made."""
+    return tuple(str(row[name]) for name in ("verdict", "number", "interval", "units"))
 
 
 def section(claim: str, statement: str) -> list[str]:
@@ -191,8 +216,14 @@ def page(old: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page anew; with --check, say whether that would change it; with --take, store a folder first."""
+    """Write the page anew; with --check, say whether that would change it; with --take, store a folder first; with
+    --compare, say where a folder differs from what is stored.
+    """
     name = PAGE.relative_to(HERE.parent)
+    if arguments[:1] == ["--compare"]:
+        lines = [line for folder in arguments[1:] for line in differences(Path(folder))]
+        print("\n".join(lines) or "Every verdict is the stored one.")
+        return int(bool(lines))
     if arguments[:1] == ["--take"]:
         for folder in arguments[1:]:
             take(Path(folder))

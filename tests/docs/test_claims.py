@@ -51,7 +51,8 @@ def test_a_folder_takes_the_place_of_an_older_one(write_claims, tmp_path, monkey
     monkeypatch.setattr(write_claims, "STORED", tmp_path)
 
     def record(experiment, verdict, seed):
-        row = dict.fromkeys(("profile", "data", "number", "interval", "rule"), "x")
+        row = dict.fromkeys(("data", "number", "interval", "rule"), "x")
+        row |= {"profile": "paper"}
         return {
             "experiment": experiment,
             "profile": "paper",
@@ -93,3 +94,11 @@ def test_a_folder_takes_the_place_of_an_older_one(write_claims, tmp_path, monkey
         ]
         assert {row["revision"] for row in rows} == {"abc"}
     assert rows[0]["command"] == "proxlin reproduce fig1 --profile paper --seed 1"
+    # what was taken last is what is stored; another seed is not, and another number is seen
+    assert write_claims.differences(tmp_path) == []
+    other = record("fig1", "not resolved", 1), record("fig2", "reproduced", 5)
+    monkeypatch.setattr(
+        write_claims, "open_store", lambda folder, create: Store(list(other))
+    )
+    first, second = write_claims.differences(tmp_path)
+    assert "not resolved" in first and "nothing is stored" in second
