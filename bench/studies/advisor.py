@@ -2,7 +2,7 @@
 runs established.
 
     --make      tune SGD and Gauss-Newton on every cell (resumable), and write docs/gallery/advisor/cells.csv
-    --choose    the rule (level and tie band) by the cells of the sets named
+    --choose    the rule (level and band) by the cells of the sets named
     (neither)   the confusion table, balanced accuracy and worst confident loss on the cells of the sets named
 
 A cell is a distribution of problems. The tuned runs see five draws of it with large validation and
@@ -27,11 +27,12 @@ from proxlin.experiments.engine.workers import Local, prepare
 from proxlin.files.writing import write_file
 
 CELLS = Path(__file__).parents[2] / "docs" / "gallery" / "advisor" / "cells.csv"
-# of the tuned runs; a cell within TIE or its seeds is a tie
-PASSES, SETTINGS, SEEDS, TIE = 100.0, 24, 5, 0.01
+# of the tuned runs; a cell is equal if its interval over the seeds lies within BAND
+PASSES, SETTINGS, SEEDS, BAND = 100.0, 24, 5, 0.01
 VALIDATION, TEST = 500, 2048
 DRAW = 50  # the draw that the advisor sees; the tuned runs see 0 to 4
 ANSWERS = ("sgd", "gauss-newton", "cannot tell")
+UNDECIDED = ("equal", "not resolved")  # cells without a better side
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def case_of(cell: Cell, method: str, setting: dict[str, Any], seed: int) -> Any:
 def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Every cell's losses and its better side; cells of the same shapes one after the other."""
     from proxlin.experiments.engine.base import Context
-    from proxlin.experiments.tuning import Entry, compare, tune
+    from proxlin.experiments.tuning import Entry, columns_of, compare, tune, winner
     from proxlin.tuning.search import Grid
 
     context, rows = Context("", {}, 0, "", say, sweep), []
@@ -282,17 +283,17 @@ def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
             key=lambda name: found[name].losses("validation_loss").mean(),
         )
         two = found[name]
-        gain, low, high, winner = compare(one.losses(), two.losses(), TIE)
+        difference = compare(one.losses(), two.losses())
+        columns = columns_of(difference, "gain_of_sgd")
+        del columns["visible"]
         row = asdict(cell) | {"set": cell.part()}
         row |= {
             "sgd_loss": float(one.losses().mean()),
             "gauss_newton_loss": float(two.losses().mean()),
         }
         row |= {
-            "gain_of_sgd": gain,
-            "low": low,
-            "high": high,
-            "better": ("tie", "sgd", "gauss-newton")[winner],
+            **columns,
+            "better": winner(difference, BAND, "sgd", "gauss-newton"),
         }
         rows.append(
             row
@@ -303,7 +304,8 @@ def make(sweep: Callable, say: Callable[[str], None]) -> list[dict[str, Any]]:
             }
         )
         say(
-            f"{cell.label()}: {row['better']}, Gauss-Newton's loss over SGD's {gain:+.1%} [{low:+.1%}, {high:+.1%}]"
+            f"{cell.label()}: {row['better']}, Gauss-Newton's loss over SGD's {row['gain_of_sgd']:+.1%} "
+            f"[{row['low']:+.1%}, {row['high']:+.1%}]"
         )
     return rows
 
@@ -338,31 +340,27 @@ def answers(
     return [row | result for row, result in zip(found, sweep(cases), strict=True)]
 
 
-def judge(rows: Sequence[dict[str, Any]], level: float, tie: float) -> dict[str, Any]:
+def judge(rows: Sequence[dict[str, Any]], level: float, band: float) -> dict[str, Any]:
     """The confusion table, the mean recall of the two sides, and the most that a confident answer
     loses.
     """
-    from proxlin.theory.statistics import log_ratio_interval
-    from proxlin.tuning.answer import decide
+    from proxlin.tuning.answer import decide, lead_of
 
     table = {
-        better: dict.fromkeys(ANSWERS, 0) for better in ("sgd", "gauss-newton", "tie")
+        better: dict.fromkeys(ANSWERS, 0)
+        for better in ("sgd", "gauss-newton", *UNDECIDED)
     }
     worst, where, missed = 0.0, "", []
     for row in rows:
-        given = decide(
-            *log_ratio_interval(
-                row["losses"]["sgd"], row["losses"]["gauss-newton"], level
-            ),
-            tie,
-        )
+        both = (row["losses"]["sgd"], row["losses"]["gauss-newton"])
+        given = decide(lead_of(*both, level), band)
         table[row["better"]][given] += 1
         ratio = 1 + float(row["gain_of_sgd"])  # loss of Gauss-Newton over that of SGD
         loss = {"sgd": 1 / ratio, "gauss-newton": ratio, "cannot tell": 1.0}[given] - 1
         label = Cell(**row["cell"]).label()
         if loss > worst:
             worst, where = loss, label
-        if row["better"] not in ("tie", given):
+        if row["better"] not in (*UNDECIDED, given):
             missed.append(
                 f"{label}: {row['better']} is better, the answer is {given} ({ratio - 1:+.1%})"
             )
@@ -381,8 +379,8 @@ def judge(rows: Sequence[dict[str, Any]], level: float, tie: float) -> dict[str,
     }
 
 
-def show(rows: Sequence[dict[str, Any]], level: float, tie: float) -> None:
-    found = judge(rows, level, tie)
+def show(rows: Sequence[dict[str, Any]], level: float, band: float) -> None:
+    found = judge(rows, level, band)
     print(f"{'better':14s}" + "".join(f"{name:>14s}" for name in ANSWERS))
     for better, counts in found["table"].items():
         print(f"{better:14s}" + "".join(f"{counts[name]:14d}" for name in ANSWERS))
@@ -398,12 +396,12 @@ def choose(rows: Sequence[dict[str, Any]]) -> None:
     level and band.
     """
     rules = [
-        (level, tie)
+        (level, band)
         for level in (0.5, 0.7, 0.8, 0.9, 0.95)
-        for tie in (0.0, 0.01, 0.02, 0.05)
+        for band in (0.0, 0.01, 0.02, 0.05)
     ]
     judged = [(rule, judge(rows, *rule)) for rule in rules]
-    for (level, tie), found in sorted(
+    for (level, band), found in sorted(
         judged,
         key=lambda each: (
             each[1]["worst"] > 0.1,
@@ -416,7 +414,7 @@ def choose(rows: Sequence[dict[str, Any]]) -> None:
             f"{side} {recall:.2f}" for side, recall in found["recalls"].items()
         )
         print(
-            f"level {level:g}, tie {tie:g}: {found['accuracy']:.3f} ({recalls}), worst loss {found['worst']:.1%}"
+            f"level {level:g}, band {band:g}: {found['accuracy']:.3f} ({recalls}), worst loss {found['worst']:.1%}"
         )
 
 
@@ -469,8 +467,7 @@ def main(argv: list[str] | None = None) -> int:
     prepare()
     from proxlin.experiments.engine.store import open_store
     from proxlin.experiments.engine.sweep import Bar, Sweep
-    from proxlin.tuning.answer import LEVEL
-    from proxlin.tuning.answer import TIE as BAND
+    from proxlin.tuning import answer as rule
 
     say = partial(print, flush=True)
     with (
@@ -492,7 +489,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.choose:
         choose(rows)
     else:
-        show(rows, LEVEL, BAND)
+        show(rows, rule.LEVEL, rule.BAND)
     return 0
 
 

@@ -48,6 +48,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
             "Rescaled",
             "as_optax",
             "casimir_svrg",
+            "composition_sgd",
             "lbfgs",
             "pli",
             "prox_linear",
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
     from .solvers import State as State
     from .solvers import as_optax as as_optax
     from .solvers import casimir_svrg as casimir_svrg
+    from .solvers import composition_sgd as composition_sgd
     from .solvers import lbfgs as lbfgs
     from .solvers import pli as pli
     from .solvers import prox_linear as prox_linear

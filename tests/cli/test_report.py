@@ -70,7 +70,7 @@ def test_the_page_says_what_was_found(results):
     shown = Page((results / "report.html").read_text()).text
     for part in (
         "A toy",
-        "undecided",
+        "not resolved",
         "0.4 to 0.6",
         "near kinks",
         "A warning.",

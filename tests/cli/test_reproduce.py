@@ -24,7 +24,7 @@ def test_writes_everything_and_goes_on_where_it_was(cli, tmp_path):
         and "at work" in out
         and f"Report: {tmp_path}/report.html" in out
     )
-    assert "C1: undecided (quick profile; data: toys)" in out
+    assert "C1: not resolved (quick profile; data: toys)" in out
     assert set(contents(tmp_path)) == {
         *(
             ".lock",

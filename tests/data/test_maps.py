@@ -366,9 +366,9 @@ def test_the_metrics_of_a_model_that_knows_the_colours():
     ]
     maps = dataclasses.replace(maps, pixels=np.repeat(flat, 3, axis=3))
     metrics = m.path_metrics(lambda w, tiles: w * tiles.mean((1, 2, 3)), maps)
-    assert {
-        name: metrics[name](jnp.asarray(1.0)) for name in m.METRICS
-    } == dict.fromkeys(m.METRICS, 0.0)
+    found = {name: metrics[name](jnp.asarray(1.0)) for name in m.METRICS}
+    assert found.pop("expected") > 0  # the label is one of several optimal paths
+    assert set(found.values()) == {0.0}
     worst = {name: metrics[name](jnp.asarray(-1.0)) for name in m.METRICS}
     assert worst["regret"] > 0 and worst["hamming"] >= worst["nearest"] > 0
 

@@ -12,17 +12,26 @@ from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.equations import (
     STUDY,
     Config,
+    at_equal_steps,
     entries_of,
     origins_of,
+    paired,
     verdicts,
 )
 from proxlin.experiments.equations_task import GRIDS, problems_of, solver_of, train
+from proxlin.experiments.tuning import Tuned
 
 SETTINGS = {
     "gd": {"step": 1.0},
     "sgd": {"step": 1.0, "decay": 0.5, "batch": 64},
     "pl": {"kappa": 1.0},
+    "pli-apg": {"kappa": 1.0, "batch": 64},
+    "sgd-average": {"step": 0.3, "weight": 0.3, "batch": 64},
+    "sgd-svrg": {"step": 0.3, "batch": 64, "period": 100},
 }
+
+
+ALL = dict.fromkeys(GRIDS)
 
 
 def content() -> str:
@@ -52,6 +61,20 @@ def test_a_case_stays_within_its_passes_and_is_judged_on_validation(method):
     assert test[at] == found["test_loss"] < test[0]
 
 
+def test_equal_steps_and_equal_seeds():
+    """The quicker method has no more steps than the other one took; what has more seeds gives up the rest."""
+    curve = {"curve_step": [0, 1, 2, 3], "curve_validation": [4.0, 3.0, 2.0, 1.0]}
+    many = {**curve, "curve_test": [4.0, 3.0, 2.0, 1.0], "test_loss": 1.0}
+    few = {"curve_step": [0, 1], "curve_validation": [4.0, 1.5], "test_loss": 1.5}
+    few |= {"curve_test": [4.0, 1.5]}
+    one, two = Tuned({}, (many, many), 0.0, ()), Tuned({}, (few, few), 0.0, ())
+    found = at_equal_steps(one, two, 0.95)
+    assert found.shown(found.mean) == pytest.approx(1.5 / 3.0 - 1)
+    more = Tuned({}, (many, many, many), 0.0, ())
+    found = paired(more, two, 0.95)
+    assert found.units == 2 and found.shown(found.mean) == pytest.approx(0.5)
+
+
 def test_the_parts_do_not_meet_and_follow_from_the_seed():
     train_set, validation, _ = problems_of("ijcnn1", content(), 300, 0, "l2")
     rows = {tuple(row) for row in np.asarray(train_set.data).tolist()}
@@ -72,21 +95,24 @@ def test_every_method_has_a_solver_and_the_same_budget():
 
 
 def test_verdicts_follow_their_rules():
-    def rows(batch, mini):
-        row = {"difference": -0.1, "low": -0.2, "high": -0.05}
-        one = [
-            {"data": str(i), "gauss_newton": "PL", "winner": w, **row}
-            for i, w in enumerate(batch)
-        ]
-        return one + [
-            {"data": str(i), "gauss_newton": "PLI", "winner": w, **row}
-            for i, w in enumerate(mini)
-        ]
+    """One verdict for each data set. What the seeds cannot tell is not on par: fewer seeds are no evidence."""
+    rules = parse(Config, shipped("fig5")["quick"]).rules
+    runs = lambda losses: Tuned({}, tuple({"test_loss": x} for x in losses), 0.0, ())
+    one = np.array([1.0, 2.0, 3.0])
 
-    judged = lambda *sides: [each.verdict for each in verdicts(rows(*sides))]
-    assert judged(["PL", "PL"], ["tie", "tie"]) == ["reproduced", "reproduced"]
-    assert judged(["PL", "GD"], ["SGD", "SGD"]) == ["not reproduced", "not reproduced"]
-    assert judged(["PL", "tie"], ["tie", "PLI"]) == ["undecided", "undecided"]
+    def judged(pl, pli):
+        found = {}
+        for data, batch, mini in (("a", pl[0], pli[0]), ("b", pl[1], pli[1])):
+            found[data, "gd"] = found[data, "sgd"] = runs(one)
+            found[data, "pl"], found[data, "pli"] = runs(batch * one), runs(mini * one)
+        return [each.verdict for each in verdicts(rules, found, 1)]
+
+    noisy = np.array([0.8, 1.0, 1.3])
+    yes, no, equal = "reproduced", "not reproduced", "equal beyond the rule"
+    assert judged((0.5, 0.6), (1.0, 1.01)) == [yes, yes, yes, yes]
+    assert judged((1.2, 1.004), (1.1, noisy)) == [no, equal, no, "not resolved"]
+    row = verdicts(rules, {("a", m): runs(one * noisy) for m in SETTINGS | ALL}, 0)[1]
+    assert row.claim == "C8" and row.units == "3 seeds" and "a: test loss" in row.number
 
 
 def test_the_bias_of_a_mini_batch_is_that_of_the_formula():
@@ -101,11 +127,15 @@ def test_the_bias_of_a_mini_batch_is_that_of_the_formula():
     )
     none = bias.measure(LossOfMean(scaled, L1(), x + 10), w, 4, 0)  # f is linear there
     assert abs(none["bias"]) < 1e-12
-    judged = lambda each: (
-        bias.verdict([{"data": "a", "batch": min(bias.BATCHES), **each}]).verdict
-    )
-    assert judged(found) == "reproduced" and judged(none) == "not reproduced"
-    assert judged({"bias": 0.02, "low": -0.01, "high": 0.05}) == "undecided"
+    rule = parse(Config, shipped("fig5")["quick"]).rules["C9"]
+
+    def judged(each):
+        rows = [{"data": "a", "batch": batch, **each} for batch in bias.BATCHES]
+        (only,) = bias.verdicts(rule, rows, 1)
+        return only.verdict
+
+    assert judged(found) == "reproduced" and judged(none) == "equal beyond the rule"
+    assert judged({"bias": 0.02, "low": -0.01, "high": 0.05}) == "not resolved"
 
 
 def test_wrong_configs_are_refused():
@@ -114,6 +144,8 @@ def test_wrong_configs_are_refused():
         ({"data": ["mnist"]}, "mnist"),
         ({"outer": "l7"}, "l7"),
         ({"seeds": 1}, "seeds"),
+        ({"methods": ["gd"]}, "methods has to hold"),
+        ({"methods": ["adam"]}, "adam"),
     ):
         with pytest.raises(UserError, match=word):
             parse(Config, {**quick, **change})

@@ -45,7 +45,7 @@ class MadeUp:
                 )
                 result |= {
                     f"curve_{name}": [1.0, 2.0]
-                    for name in ("passes", "seconds", "test")
+                    for name in ("step", "passes", "seconds", "validation", "test")
                 }
             yield case, Outcome(result, None, False, {"seconds": 0.1, "host": "here"})
 
@@ -109,14 +109,15 @@ def test_a_stand_in_judges_no_claim_in_any_output(nothing, capsys, monkeypatch):
     labels = "ijcnn1 (synthetic), covtype (synthetic)"
     judged = printed_verdicts(out, capsys)
     assert [(row["claim"], row["verdict"], row["data"]) for row in judged] == [
-        (claim, "not judged (synthetic)", labels) for claim in ("C7", "C8", "C9")
+        (claim, "not judged (synthetic)", labels)
+        for claim in ("C7", "C7", "C8", "C8", "C9", "C9")
     ]
     assert all(
-        "ijcnn1 (synthetic)" in row["number"] and row["interval"] and row["rule"]
+        "(synthetic): " in row["number"] and row["interval"] and row["rule"]
         for row in judged
     )
     rows = table(out / "tables/verdicts.csv")
-    assert [row["verdict"] for row in rows] == ["not judged (synthetic)"] * 3 and rows[
+    assert [row["verdict"] for row in rows] == ["not judged (synthetic)"] * 6 and rows[
         0
     ]["profile"] == "paper"
     assert f"  C7: not judged (synthetic) (paper profile; data: {labels})" in said
@@ -126,9 +127,9 @@ def test_a_stand_in_judges_no_claim_in_any_output(nothing, capsys, monkeypatch):
     )
     shown = (out / "report.html").read_text()
     assert (
-        shown.count(">not judged (synthetic)</td>") == 3 and "smoke test" not in shown
+        shown.count(">not judged (synthetic)</td>") == 6 and "smoke test" not in shown
     )
-    for verdict in ("reproduced", "not reproduced", "undecided"):
+    for verdict in ("reproduced", "not reproduced", "not resolved"):
         assert f">{verdict}</td>" not in shown
     assert shown.count('class="warning"') == 2  # one for each data set
     for path in (out / "tables").glob("fig5-*.csv"):
@@ -153,11 +154,8 @@ def test_files_are_judged_and_a_quick_profile_says_that_it_is_one(files, capsys)
     out = files / "out"
     said = run(out)
     judged = printed_verdicts(out, capsys)
-    assert [row["verdict"] for row in judged] == [
-        "reproduced",
-        "reproduced",
-        "reproduced",
-    ]
+    assert [row["verdict"] for row in judged] == ["reproduced"] * 6
+    assert all(row["units"] and row["visible"] for row in judged)
     assert {(row["data"], row["profile"]) for row in judged} == {
         ("ijcnn1, covtype", "quick")
     }

@@ -10,7 +10,14 @@ from proxlin.errors import UserError
 from proxlin.experiments import planning_picture
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
-from proxlin.experiments.planning import STUDY, Config, case_of, entries_of, verdicts
+from proxlin.experiments.planning import (
+    STUDY,
+    Config,
+    Lead,
+    case_of,
+    entries_of,
+    verdicts,
+)
 from proxlin.experiments.planning_task import (
     GRIDS,
     arena_of,
@@ -31,7 +38,9 @@ TINY = {
     "top": 3,
     "ridges": [1.0, 1e-4],
 }
-TINY |= {"passes": 6.0, "settings": 3, "finalists": 1, "seeds": 2, "tie": 0.25}
+TINY |= {"passes": 6.0, "settings": 3, "finalists": 1, "seeds": 2}
+TINY |= {"search_seeds": 1, "fresh": False}
+TINY |= {"rules": shipped("fig4")["quick"]["rules"]}
 
 
 def settings(method, setting, seed=0, task="train"):
@@ -153,20 +162,20 @@ def test_the_picture():
 
 
 def test_verdicts_follow_their_rules():
-    def lead(low, high):
-        row = {"rival": "SVRG", "ridges_times_n": "1e-4"}
-        return row | {
-            f"{name}{end}": x
-            for name in METRICS
-            for end, x in (("", 0.0), ("_low", low), ("_high", high))
-        }
+    rules = parse(Config, TINY).rules
+
+    def lead(mean, spread):
+        values = mean + spread * np.array([-1.0, 0.0, 1.0])
+        return Lead("1e-4", "SVRG", dict.fromkeys(METRICS, values))
 
     judged = lambda every, least: [
-        each.verdict for each in verdicts(0.25, [lead(*every), lead(*least)])
+        each.verdict for each in verdicts(rules, lead(*every), lead(*least), 1)
     ]
-    assert judged((-0.1, 0.2), (-0.3, -0.1)) == ["reproduced", "reproduced"]
-    assert judged((0.3, 0.5), (0.1, 0.2)) == ["not reproduced", "not reproduced"]
-    assert judged((0.1, 0.5), (-0.1, 0.2)) == ["undecided", "undecided"]
+    yes, no, equal = "reproduced", "not reproduced", "equal beyond the rule"
+    assert judged((0.1, 0.05), (-0.5, 0.05)) == [yes, yes]
+    assert judged((-9.0, 0.05), (0.1, 0.05)) == [yes, equal]
+    assert judged((0.5, 0.05), (0.5, 0.05)) == [no, no]
+    assert judged((0.1, 0.5), (-0.1, 0.5)) == ["not resolved", "not resolved"]
 
 
 def test_every_method_has_a_solver_and_the_same_budget():

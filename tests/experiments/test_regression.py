@@ -11,10 +11,10 @@ import pytest
 
 from proxlin.data.regression import Teacher
 from proxlin.experiments.engine.base import Case, Context
-from proxlin.experiments.engine.config import parse
-from proxlin.experiments.regression import STUDY, Config
+from proxlin.experiments.engine.config import parse, shipped
+from proxlin.experiments.regression import STUDY, Config, verdicts
 from proxlin.experiments.regression_task import GRIDS, solver_of, train
-from proxlin.experiments.tuning import compare
+from proxlin.experiments.tuning import Tuned, compare, winner
 
 TINY = {
     "samples": [16],
@@ -24,18 +24,21 @@ TINY = {
     "patience": 8.0,
     "settings": 3,
     "finalists": 2,
+    "search_seeds": 1,
+    "fresh": False,
     "seeds": 3,
+    "views": 2,
 }
 TINY |= {
     "validation": 20,
     "test": 20,
     "activation": "elu",
     "noise": "laplace",
-    "tie": 0.01,
     "check": [],
     "variants": ["averaged"],
 }
 TINY |= {"variant_samples": [16], "variant_ratios": [1e5], "variant_seeds": 2}
+TINY |= {"rules": shipped("fig2")["quick"]["rules"]}
 
 
 def test_the_generator_is_the_papers():
@@ -113,7 +116,8 @@ def test_the_whole_study_on_a_tiny_config():
         assert row["low"] <= row["gain_of_sgd"] <= row["high"] and row["winner"] in (
             "sgd",
             "pli",
-            "tie",
+            "equal",
+            "not resolved",
         )
         assert row["sgd_loss"] > 0 and row["sgd_clean_loss"] <= 1.2 * row["sgd_loss"]
     searched = [
@@ -125,7 +129,7 @@ def test_the_whole_study_on_a_tiny_config():
         method: {
             tuple(sorted(each.items())) for each in searched if each["method"] == method
         }
-        for method in ("sgd", "pli", "sgd-averaged")
+        for method in ("sgd", "pli", "pli-accept", "sgd-averaged")
     }
     # the same number of settings for each
     assert {len(each) for each in tried.values()} == {TINY["settings"]}
@@ -134,6 +138,11 @@ def test_the_whole_study_on_a_tiny_config():
         "averaged",
     ]
     assert {verdict.claim for verdict in result.verdicts} == {"C4", "C5"}
+    # the same claims with acceptance, which judge nothing
+    assert [row["claim"] for row in result.tables["choices"]] == ["C4", "C4", "C5"]
+    assert {row["choice"] for row in result.tables["choices"]} == {
+        "only steps that do not increase F"
+    }
     assert [(point.x, point.y) for point in result.figures["cells"].points] == [
         (0, 0),
         (0, 1),
@@ -157,15 +166,46 @@ def test_a_diverged_setting_is_a_result():
     )
 
 
+def test_verdicts_follow_their_rules():
+    """Made-up losses: the gain of SGD grows with the SNR, and cells of one seed are one unit."""
+    config = parse(Config, TINY)
+    runs = lambda losses: Tuned({}, tuple({"test_loss": x} for x in losses), 0.0, ())
+
+    def judged(at_low, at_high, spread=0.0):
+        noise = 1 + spread * np.array([-1.0, 0.0, 1.0])
+        found = {}
+        for arena in config.cells():
+            ratio = at_low if arena.snr < 1e3 else at_high
+            found[arena, "sgd"] = runs([1.0, 2.0, 3.0])
+            found[arena, "pli"] = runs(ratio * noise * [1.0, 2.0, 3.0])
+        return [each.verdict for each in verdicts(config, found, [], 1)]
+
+    yes, no, equal = "reproduced", "not reproduced", "equal beyond the rule"
+    assert judged(1.0, 1.5) == [yes, yes, yes]
+    assert judged(1.0, 0.5) == [no, no, yes]
+    assert judged(1.001, 1.001) == [equal, equal, yes]
+    assert judged(1.2, 1.2) == [yes, equal, no]
+    # the noise of a seed is shared by its cells, so it cancels between them
+    assert judged(1.0, 1.5, spread=0.5) == ["not resolved", yes, "not resolved"]
+    texts = verdicts(
+        config, {key: runs([1.0, 2.0, 3.0]) for key in keys(config)}, [], 0
+    )
+    assert all("Post hoc: results with seed 0" in each.rule for each in texts)
+    assert all(each.units == "3 seeds" for each in texts)
+
+
+def keys(config):
+    return [(arena, method) for arena in config.cells() for method in ("sgd", "pli")]
+
+
 def test_a_winner_needs_the_interval_and_the_band():
     one = np.array([1.0, 2.0, 3.0])
-    assert (
-        compare(one, one * 1.2, 0.01)[3] == 1 and compare(one * 1.2, one, 0.01)[3] == 2
-    )
+    who = lambda *losses: winner(compare(*losses), 0.01, "sgd", "pli")
+    assert who(one, one * 1.2) == "sgd" and who(one * 1.2, one) == "pli"
     # beyond the seeds, but within the band
-    assert compare(one, one * 1.005, 0.01)[3] == 0
+    assert who(one, one * 1.005) == "equal"
     # beyond the band, but not the seeds
-    assert compare(one, one * np.array([0.8, 1.2, 1.5]), 0.01)[3] == 0
+    assert who(one, one * np.array([0.8, 1.2, 1.5])) == "not resolved"
 
 
 def test_every_method_has_a_grid_and_configs_ship():
@@ -177,8 +217,6 @@ def test_every_method_has_a_grid_and_configs_ship():
         "sgd-permuted",
         "sgd-smoothed",
     }
-    from proxlin.experiments.engine.config import shipped
-
     for profile, table in shipped("fig2").items():
         # room for the whole bracket of PLI
         assert parse(Config, table).settings >= 9, profile

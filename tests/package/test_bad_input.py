@@ -859,6 +859,16 @@ ARGUMENTS = {
         }
         | {"period": "optional whole", "estimator": "word", "subsolver": "word"},
     ),
+    "composition_sgd": (
+        functools.partial(px.composition_sgd, estimator="sarah"),
+        {"step": 1.0, "batch_size": 2},
+        {
+            "step": "schedule",
+            "batch_size": "whole",
+            "jacobian_batch_size": "optional whole",
+        }
+        | {"period": "optional whole", "estimator": "word"},
+    ),
     "solve_subproblem": (
         px.solve_subproblem,
         {"problem": build(), "w": W, "kappa": 1.0},

@@ -29,7 +29,7 @@ def run(context: Context) -> Result:
     return Result(
         tables={"curve": rows},
         figures={"curve": Drawing(figure, points)},
-        verdicts=[Verdict("C1", "undecided", "0.5", "0.4 to 0.6")],
+        verdicts=[Verdict("C1", "not resolved", "0.5", "0.4 to 0.6")],
         notes=[f"A note: {EVIL}"],
         warnings=["A warning."],
     )

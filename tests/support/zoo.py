@@ -552,6 +552,27 @@ SOLVERS: dict[str, SolverCase] = {
         400,
         gap=1e-6,
     ),
+    "composition average": SolverCase(
+        px.composition_sgd(px.InverseSqrt(0.1), 3, 2), EQUATIONS[:1], 400, gap=0.2
+    ),
+    "composition minibatch": SolverCase(
+        px.composition_sgd(px.InverseSqrt(0.1), 3, estimator="minibatch"),
+        EQUATIONS[:1],
+        400,
+        gap=0.2,
+    ),
+    "composition sarah": SolverCase(
+        px.composition_sgd(px.InverseSqrt(0.3), 3, 2, "sarah", period=5),
+        EQUATIONS[1:],
+        400,
+        gap=0.05,
+    ),
+    "composition svrg": SolverCase(
+        px.composition_sgd(px.InverseSqrt(0.3), 3, 2, "svrg", period=5),
+        EQUATIONS[:1],
+        400,
+        gap=0.05,
+    ),
 }
 ORACLES: dict[str, Any] = {
     "paths 1x1": px.MonotonePaths(1, 1),

@@ -55,19 +55,3 @@ def test_the_bootstrap_covers_the_ratio_of_means():
         assert interval is not None
         inside += interval[0] <= 0.5 <= interval[1]
     assert theory.binomial_interval(inside, 100, 0.99)[1] >= 0.95
-
-
-def test_leaders_and_equivalence():
-    assert (
-        statistics.leader(-0.2, -0.3, -0.1) == -1
-        and statistics.leader(0.0, -0.1, 0.1) == 0
-    )
-    assert theory.equivalence(-0.4, -0.3, 0.25) == "superior"
-    assert theory.equivalence(-0.25, 0.25, 0.25) == "equivalent"
-    assert theory.equivalence(-np.inf, np.inf, 0.25) == "not resolved"
-
-
-def test_ratios_of_losses_are_not_negative():
-    assert statistics.log_ratio_interval([0.0, 0.0], [0.0, 0.0]) == (0.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="negative values"):
-        statistics.log_ratio_interval([-1.0, 1.0], [1.0, 1.0])

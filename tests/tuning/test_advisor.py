@@ -8,7 +8,6 @@ import pytest
 
 import proxlin as px
 from proxlin.networks import MLP
-from proxlin.theory.statistics import log_ratio_interval as ratio_interval
 from proxlin.tuning import advisor, race
 from proxlin.tuning import answer as words
 
@@ -26,19 +25,32 @@ def start():
 
 
 def test_the_rule():
-    same = ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
-    assert same == (0.0, 0.0, 0.0) and words.decide(*same) == "cannot tell"
-    assert (
-        words.decide(*ratio_interval([2.0, 2.1, 1.9], [1.0, 1.0, 1.0]))
-        == "gauss-newton"
-    )
-    assert words.decide(*ratio_interval([1.0, 1.0, 1.0], [2.0, 2.1, 1.9])) == "sgd"
-    assert (
-        words.decide(*ratio_interval([2.0, 0.5, 1.2], [1.0, 1.0, 1.0])) == "cannot tell"
-    )
-    assert words.decide(0.5 * math.log1p(0.01), 1e-4, 1.0, tie=0.01) == "cannot tell"
+    same = words.lead_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    assert same == (0.0, 0.0, 0.0, 3) and words.decide(same) == "cannot tell"
+    one = [1.0, 1.0, 1.0]
+    assert words.decide(words.lead_of([2.0, 2.1, 1.9], one)) == "gauss-newton"
+    assert words.decide(words.lead_of(one, [2.0, 2.1, 1.9])) == "sgd"
+    assert words.decide(words.lead_of([2.0, 0.5, 1.2], one)) == "cannot tell"
+    # a lead inside the band does not matter; one that crosses it is a lead
+    inside, across = words.Lead(0.004, 1e-4, 0.008), words.Lead(0.1, 1e-4, 0.2)
+    assert words.decide(inside) == words.decide(across) == "gauss-newton"
+    assert words.decide(inside, band=0.01) == "cannot tell"
+    assert words.decide(across, band=0.01) == "gauss-newton"
     with pytest.raises(ValueError, match="negative values"):
-        ratio_interval([-1.0, 1.0], [1.0, 1.0])
+        words.lead_of([-1.0, 1.0], [1.0, 1.0])
+
+
+def test_equal_is_told_from_not_resolved():
+    """Both leave the verdict open; only the first is evidence that the two are alike."""
+    equal, open_ = words.Lead(0.001, -0.004, 0.006), words.Lead(0.001, -0.2, 0.2)
+    for lead, found in ((equal, "equal within 1%"), (open_, "not resolved")):
+        assert words.decide(lead) == "cannot tell"
+        assert words.reason("cannot tell", lead).endswith(f": {found}.")
+        assert f"({found})" in words.about_seconds(lead, 1.0)
+    assert "rows" not in words.more_time(equal, PLAN, 100.0, None)
+    assert "rows" in words.more_time(open_, PLAN, 100.0, None)
+    shown = words.reason("sgd", words.Lead(-0.3, -0.4, -0.2))
+    assert shown.endswith(": a difference is shown.")
 
 
 LEADS = [
@@ -61,7 +73,7 @@ def test_an_answer_names_a_side_and_claims_no_more_than_its_interval(lead, plan)
     )
     gain = lead.gain(take)
     claimed = "it saves" in text or "it saved" in text
-    assert claimed == (gain.low > 0) == (words.decide(*lead) == take)
+    assert claimed == (gain.low > 0) == (words.decide(lead) == take)
     for end in (gain.low, gain.high):
         assert f"{max(abs(end) if not claimed else end, 0):.1%}" in text or end < 0
     assert "70% interval" in text
@@ -79,7 +91,7 @@ def test_what_more_time_would_buy():
     text = words.more_time(open_, SHORT, 100.0, needed)
     assert "About 4 minutes of budget would race all 100 passes" in text
     assert "and about 9 minutes with three times as many settings." in text
-    assert "tell differences of about 5.1%; four times as many rows" in text
+    assert "show differences of about 9.4% or more; four times as many" in text
     text = words.more_time(decided, PLAN, 100.0, words.Needed(30.0, 30.0, 70.0))
     assert text == (
         "About 70 seconds of budget would try more settings of each method than 8."
@@ -103,12 +115,12 @@ def test_equal_seconds():
         "gauss-newton": race.TunedMethod(method, {}, (slow, slow)),
     }
     lead, seconds = words.equal_seconds(sides)
-    assert seconds == 0.2 and lead == pytest.approx((-math.log(4),) * 3)
+    assert seconds == 0.2 and lead[:3] == pytest.approx((-math.log(4),) * 3)
     text = words.about_seconds(lead, seconds)
     assert "(0.2 s a run" in text and "SGD saves 75.0% of the held-out loss" in text
     assert "neither" in words.about_seconds(words.Lead(0.1, -0.1, 0.3), seconds)
     same = dict.fromkeys(sides, sides["sgd"])
-    assert words.equal_seconds(same)[0] == (0.0, 0.0, 0.0)
+    assert words.equal_seconds(same)[0] == (0.0, 0.0, 0.0, 2)
 
 
 @pytest.mark.parametrize(("at", "passes"), [(12.5, 100), (3.2, 4), (0.0, 1)])

@@ -27,7 +27,7 @@ def reproduce(
     experiment: Annotated[
         str,
         typer.Argument(
-            help="all, or one of fig1, fig2, fig3, fig4, fig5, prop1, prop2, words."
+            help="all, or one of fig1, fig2, fig3, fig4, fig5, prop1, prop2, recovery, words."
         ),
     ],
     profile: Annotated[
@@ -125,7 +125,12 @@ def _configured(name: str, only: list[str], config: Path | None) -> list["Experi
     check_readable(config)
     tables = profiles(config.read_bytes(), str(config))
     first = _chosen(name, only)[0]
-    return [dataclasses.replace(first, configs={**first.configs, **tables})]
+    configs = dict(first.configs)
+    for profile, table in tables.items():
+        # a file that states no rules is judged by those of the study
+        rules = {key: x for key, x in first.config(profile).items() if key == "rules"}
+        configs[profile] = {**rules, **table}
+    return [dataclasses.replace(first, configs=configs)]
 
 
 def _chosen(name: str, only: list[str]) -> list["Experiment"]:

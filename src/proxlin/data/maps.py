@@ -30,7 +30,7 @@ from .metrics import OptimalPaths, argmax, hamming, outputs, together
 # integers: sums are exact, so ties are ties
 REWARDS = {"grass": 3.0, "desert": 2.0, "water": 1.0, "rock": 0.0}
 REGION = 1.0  # the default correlation length of the terrain, in cells
-METRICS = ("hamming", "nearest", "regret")
+METRICS = ("hamming", "expected", "nearest", "regret")
 
 WARCRAFT_PARTS = ("maps", "vertex_weights", "shortest_paths")
 # md5 of the public files of 12x12 cells (Vlastelica et al., Differentiation of Blackbox
@@ -384,10 +384,14 @@ def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
     """Return metrics for `minimize`: means over unseen maps, in cells and in units of reward (see
     OptimalPaths).
 
-    "hamming": cells off the label; "nearest": cells off the nearest optimal path; "regret": reward
+    "hamming": cells off the label; "expected": the same on average over all optimal paths, of which
+    `redraw` draws the label; "nearest": cells off the nearest optimal path; "regret": reward
     lost. All are inf where scores are nan, which leaves no best path.
     """
     optimal = maps.optimal()
+    marginals = optimal.marginals()  # once, and not for each w
+    rows, cols = maps.grid
+    length = rows + cols - 1
     tiles = jnp.asarray(maps.tiles())
 
     def evaluate(w: Params) -> dict[str, float]:
@@ -396,6 +400,7 @@ def path_metrics(predict: Callable, maps: Maps) -> dict[str, Callable]:
             return dict.fromkeys(METRICS, np.inf)
         each = {
             "hamming": hamming(maps.oracle, maps.paths, y),
+            "expected": length - np.sum(marginals * y, axis=1),
             "nearest": optimal.nearest(y),
             "regret": optimal.regret(y),
         }

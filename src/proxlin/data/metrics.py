@@ -173,7 +173,13 @@ class OptimalPaths:
         """Return E hamming(label, y), y an optimal path drawn uniformly: what rewards and a coin
         for ties achieve.
         """
-        return self._length() - np.sum(self.marginals() * np.asarray(labels), axis=1)
+        return self.expected(labels)  # hamming is symmetric
+
+    def expected(self, predicted: Outputs) -> Float[np.ndarray, " n"]:
+        """Return E hamming(y, y'), y an optimal path drawn uniformly: the Hamming loss with the noise of its label
+        integrated out.
+        """
+        return self._length() - np.sum(self.marginals() * np.asarray(predicted), axis=1)
 
     def spread(self) -> Float[np.ndarray, " n"]:
         """Return E hamming(y, y') of two optimal paths drawn uniformly: the floor, on average over

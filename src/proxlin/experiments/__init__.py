@@ -20,6 +20,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "planning_picture": ("fig3",),
     "proposition1": ("prop1",),
     "proposition2": ("prop2",),
+    "recovery": ("recovery",),
     "regression": ("fig2",),
     "words": ("words",),
 }

@@ -12,69 +12,110 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from ..data import classification
 from ..data.origin import Origin
 from ..plots.curves import Curve, draw
 from ..plots.pages import Row
+from ..theory import Comparison, Rule
 from ..tuning.search import Grid, Setting
 from . import equations_bias
-from .engine.base import Case, Context, Plan, Result, Verdict, judged
+from .engine.base import Case, Context, Plan, Result, Verdict
 from .engine.study import (
     curve,
     demand_known,
     demand_positive,
+    demand_rules,
     fields_of,
     mean_of,
     study,
     tuned_plan,
 )
+from .engine.verdicts import choices, verdict_of
 from .equations_task import GRIDS, OUTERS
-from .tuning import Entry, Tuned, compare, first_seed, tune
+from .tuning import Entry, Seeds, Tuned, columns_of, compare, first_seed, tune, winner
 
 TASK = "proxlin.experiments.equations_task:train"
 BIAS = "proxlin.experiments.equations_task:biased"
-RULES = {
-    "C7": "Holds if PL wins on every data set; fails if GD wins on one. A win is beyond the tie band and the seeds.",
-    "C8": "Holds if PLI ties with SGD on every data set, which is below the tie band or within the seeds; fails if "
-    "there is a winner on every data set.",
-}
+RULES = ("C7", "C8", "C9")
 LABELS = {
     "gd": "GD",
     "pl": "PL",
     "sgd": "SGD",
     "pli": "PLI",
+    "pli-apg": "PLI, APG",
     "pli-sarah": "PLI, SARAH",
     "pli-svrg": "PLI, SVRG",
+    "sgd-average": "SGD, running average",
+    "sgd-sarah": "SGD, SARAH",
+    "sgd-svrg": "SGD, SVRG",
 }
-DUELS = (("gd", "pl"), ("sgd", "pli"), ("sgd", "pli-sarah"), ("sgd", "pli-svrg"))
+# The gradient method, and Gauss-Newton, or the gradient method with another estimate. The first two are judged.
+DUELS = (
+    ("gd", "pl"),
+    ("sgd", "pli"),
+    ("sgd", "pli-apg"),
+    ("sgd", "pli-sarah"),
+    ("sgd", "pli-svrg"),
+    ("sgd-sarah", "pli-sarah"),
+    ("sgd-svrg", "pli-svrg"),
+    ("sgd-average", "pli"),
+)
+JUDGED = ("gd", "pl", "sgd", "pli")
+BATCH = ("gd", "pl")
 SECONDS = 5e-9  # for each number of the data and pass; measured on two cores
 
 Found = Mapping[tuple[str, str], Tuned]  # by data and method
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a profile sets; `rows`: at most so many of the training rows, 0 for all."""
+    """What a profile sets; `rows`: at most so many of the training rows, 0 for all; `methods`: what is tuned; seeds: of
+    the full batch, of SGD and PLI, and of what is not judged; `fresh`: whether a seed of its own chooses the settings.
+    """
 
     data: tuple[str, ...]
+    methods: tuple[str, ...]
     rows: int
     passes: float
     settings: int
     finalists: int
+    fresh: bool
     seeds: int
+    stochastic_seeds: int
+    choice_seeds: int
     outer: str
-    tie: float
+    rules: dict[str, Rule]
 
     def __post_init__(self):
         for name in self.data:
             classification.known(name)
         demand_known("outer", self.outer, OUTERS)
         demand_positive(self, "passes", "settings", "finalists")
-        if self.rows < 0 or self.seeds < 2:
+        demand_rules(self, *RULES)
+        for name in self.methods:
+            demand_known("a method", name, GRIDS)
+        if not set(JUDGED) <= set(self.methods):
+            raise ValueError(f"methods has to hold {', '.join(JUDGED)}.")
+        least = min(self.seeds, self.stochastic_seeds, self.choice_seeds)
+        if self.rows < 0 or least < 2:
             raise ValueError(
                 "seeds has to be at least 2: a difference needs an interval; and rows not negative."
             )
+
+    @property
+    def use(self) -> Seeds:
+        """Return how seeds are used: the first one searches."""
+        return Seeds(1, self.fresh)
+
+    def seeds_of(self, method: str) -> int:
+        """Return the number of seeds of a method."""
+        if method in BATCH:
+            return self.seeds
+        if method in JUDGED:
+            return self.stochastic_seeds
+        return self.choice_seeds
 
 
 def case_of(
@@ -118,12 +159,11 @@ def origins_of(config: Config) -> list[Origin]:
 def entries_of(config: Config, data: Sequence[Origin]) -> list[Entry]:
     """Return every data set and method to be tuned."""
     entries = []
-    for origin, (method, axes) in product(data, GRIDS.items()):
+    for origin, method in product(data, config.methods):
         case = partial(case_of, origin, method, config)
+        grid = Grid(GRIDS[method], config.settings)
         entries.append(
-            Entry(
-                (origin.label, method), Grid(axes, config.settings), case, config.seeds
-            )
+            Entry((origin.label, method), grid, case, config.seeds_of(method))
         )
     return entries
 
@@ -136,6 +176,7 @@ def plan(config: Config, seed: int) -> Plan:
         config.finalists,
         seed,
         bias_cases(config, data, 1000 * seed),
+        config.use,
     )
 
 
@@ -165,58 +206,78 @@ def duel_rows(config: Config, found: Found) -> list[dict[str, Any]]:
     """
     rows = []
     names = dict.fromkeys(name for name, _ in found)
-    for name, (one, two) in product(names, DUELS):
-        mean, low, high, winner = compare(
-            found[name, one].losses(), found[name, two].losses(), config.tie
-        )
+    for name, (one, two) in product(names, duels_of(config)):
+        rule = config.rules["C7" if one == "gd" else "C8"]
+        each = paired(found[name, one], found[name, two], rule.level)
         rows.append(
             {
                 "data": name,
                 "gradient": LABELS[one],
                 "gauss_newton": LABELS[two],
-                "difference": mean,
-                "low": low,
-                "high": high,
-                "winner": ("tie", LABELS[one], LABELS[two])[winner],
+                **columns_of(each, "difference"),
+                "winner": winner(each, rule.band, LABELS[one], LABELS[two]),
             }
         )
     return rows
 
 
-def verdicts(rows: Rows) -> list[Verdict]:
-    """Return the verdicts on C7 and C8 by their RULES, from the rows of the duels."""
-    batch = [row for row in rows if row["gauss_newton"] == "PL"]
-    mini = [row for row in rows if row["gauss_newton"] == "PLI"]
-    winners = {row["winner"] for row in batch}
-    c7 = judged(winners == {"PL"}, "GD" in winners)
-    winners = {row["winner"] for row in mini}
-    c8 = judged(winners == {"tie"}, "tie" not in winners)
-    return [
-        Verdict(
-            "C7",
-            c7,
-            f"test loss of PL over GD: {_numbers(batch)}",
-            _intervals(batch),
-            RULES["C7"],
-        ),
-        Verdict(
-            "C8",
-            c8,
-            f"test loss of PLI over SGD: {_numbers(mini)}",
-            _intervals(mini),
-            RULES["C8"],
-        ),
-    ]
+def duels_of(config: Config) -> list[tuple[str, str]]:
+    """Return the pairs whose methods were both tuned."""
+    return [pair for pair in DUELS if set(pair) <= set(config.methods)]
 
 
-def _numbers(rows: Rows) -> str:
-    return ", ".join(f"{row['data']} {row['difference']:+.2%}" for row in rows)
+def paired(one: Tuned, two: Tuned, level: float) -> Comparison:
+    """Return the loss of two over that of one, on the seeds that both have."""
+    seeds = min(len(one.runs), len(two.runs))
+    return compare(one.losses(seeds=seeds), two.losses(seeds=seeds), level)
 
 
-def _intervals(rows: Rows) -> str:
-    return "95 % " + ", ".join(
-        f"[{row['low']:+.2%}, {row['high']:+.2%}]" for row in rows
-    )
+def at_equal_steps(one: Tuned, two: Tuned, level: float) -> Comparison:
+    """Return the same where both have as many steps as the one that took fewer within its passes."""
+    losses = []
+    for first, second in zip(one.runs, two.runs, strict=True):
+        steps = min(first["curve_step"][-1], second["curve_step"][-1])
+        losses.append([_best_within(run, steps) for run in (first, second)])
+    first, second = np.transpose(losses)
+    return compare(first, second, level)
+
+
+def _best_within(run: Mapping[str, Any], steps: float | int) -> float:
+    """Return the test loss where the validation loss was least, in the first `steps` steps."""
+    count = sum(step <= steps for step in run["curve_step"])
+    return run["curve_test"][int(np.argmin(run["curve_validation"][:count]))]
+
+
+def choice_rows(config: Config, found: Found, seed: int) -> list[Row]:
+    """Return C7 at equal steps, and C8 with other subsolvers and estimates: they judge nothing."""
+    rows = []
+    for name in dict.fromkeys(name for name, _ in found):
+        rule = config.rules["C7"]
+        each = at_equal_steps(found[name, "gd"], found[name, "pl"], rule.level)
+        what = f"{name}: test loss of PL over GD, less 1"
+        judged = [verdict_of("C7", rule, each, what, seed)]
+        rows += choices("equal steps", judged, name)
+        rule = config.rules["C8"]
+        for one, two in duels_of(config)[2:]:
+            each = paired(found[name, one], found[name, two], rule.level)
+            words = f"{LABELS[two]} against {LABELS[one]}"
+            what = f"{name}: test loss of {LABELS[two]} over {LABELS[one]}, less 1"
+            judged = [verdict_of("C8", rule, each, what, seed)]
+            rows += choices(words, judged, name)
+    return rows
+
+
+def verdicts(rules: Mapping[str, Rule], found: Found, seed: int) -> list[Verdict]:
+    """Return the verdicts on C7 and C8, one for each data set: the paper claims them of both."""
+    judged = []
+    names = dict.fromkeys(name for name, _ in found)
+    for claim, (one, two) in (("C7", DUELS[0]), ("C8", DUELS[1])):
+        rule = rules[claim]
+        for name in names:
+            each = paired(found[name, one], found[name, two], rule.level)
+            what = f"{name}: test loss of {LABELS[two]} over {LABELS[one]}, less 1"
+            judged.append(verdict_of(claim, rule, each, what, seed))
+    return judged
 
 
 def curves_of(found: Found) -> list[Curve]:
@@ -248,7 +309,9 @@ def run(config: Config, context: Context) -> Result:
     for origin in context.data:
         # a file is parsed here once, not by every worker
         classification.parts(origin.name, 0, say=lambda text: None)
-    found = tune(entries_of(config, context.data), context, config.finalists)
+    found = tune(
+        entries_of(config, context.data), context, config.finalists, config.use
+    )
     duels = duel_rows(config, found)
     results = context.sweep(bias_cases(config, context.data, first_seed(context)))
     asked = product(context.data, equations_bias.BATCHES)
@@ -258,7 +321,10 @@ def run(config: Config, context: Context) -> Result:
     ]
     notes = [
         f"Every method tried {config.settings} settings within {config.passes:g} effective passes; lines are means of "
-        f"{config.seeds} seeds (split and batches), bands their range. One XLA thread.",
+        f"{config.seeds} seeds (split and batches) in the full batch and of {config.stochastic_seeds} for SGD and PLI, "
+        "bands their range. One XLA thread.",
+        "PLI solves its subproblem for the four dual variables exactly, where the paper takes accelerated proximal "
+        "gradient; PLI, APG is that.",
         f"The bias of a mini-batch subgradient is measured at the start, by {equations_bias.DRAWS} draws on one split.",
     ]
     if config.rows:
@@ -269,11 +335,15 @@ def run(config: Config, context: Context) -> Result:
         tables={
             "losses": loss_rows(found),
             "duels": duels,
+            "choices": choice_rows(config, found, context.seed),
             "bias": biases,
             "curves": curve_rows(found, "test", "test_loss"),
         },
         figures=draw("curves", curves_of(found)),
-        verdicts=[*verdicts(duels), equations_bias.verdict(biases)],
+        verdicts=[
+            *verdicts(config.rules, found, context.seed),
+            *equations_bias.verdicts(config.rules["C9"], biases, context.seed),
+        ],
         notes=notes,
         timings={"curves": curve_rows(found, "seconds", "seconds")},
     )

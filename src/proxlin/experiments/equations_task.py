@@ -1,7 +1,8 @@
 """The runs behind Figure 5: one data set, one method, one setting, one seed.
 
 GD   w - step J'f'(u)                       PL   argmin_x f(u + J (x - w)) + kappa/2 |x - w|^2       (full batch)
-SGD  the same with mini-batch estimates     PLI  the same with mini-batch estimates, also by SARAH and SVRG
+SGD  the same with mini-batch estimates     PLI  the same with mini-batch estimates; both also by SARAH and SVRG,
+                                                 and SGD by the running average of Wang et al.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from ..problem import LossOfMean
 from ..run import minimize
 from ..solvers import (
     AbstractSolver,
+    composition_sgd,
     prox_linear,
     sgd,
     stochastic_gauss_newton,
@@ -37,15 +39,24 @@ _STEP = Lattice(1.0, HALF_DECADE, (-2, 0, 2, 4))
 _BATCH = Choice((64, 256, 1024), (1,), ordered=True)
 _KAPPA = Lattice(0.1, HALF_DECADE, (-4, -2, 0, 2))
 _STOCHASTIC: dict[str, Axis] = {"kappa": _KAPPA, "batch": _BATCH}
+# steps between two full passes; 2,000 to 5,000 are usual
+_PERIOD = Choice((100, 500, 2000, 5000), (1,), ordered=True)
 GRIDS: dict[str, dict[str, Axis]] = {
     "gd": {"step": _STEP},
     "pl": {"kappa": _KAPPA},
     "sgd": {"step": _STEP, "decay": Choice((0.0, 0.5, 1.0)), "batch": _BATCH},
     "pli": _STOCHASTIC,
-    "pli-sarah": _STOCHASTIC,
-    "pli-svrg": _STOCHASTIC,
+    "pli-apg": _STOCHASTIC,
+    "pli-sarah": {**_STOCHASTIC, "period": _PERIOD},
+    "pli-svrg": {**_STOCHASTIC, "period": _PERIOD},
+    "sgd-average": {
+        "step": _STEP,
+        "weight": Choice((0.1, 0.3, 1.0), (1,), ordered=True),
+        "batch": _BATCH,
+    },
+    "sgd-sarah": {"step": _STEP, "batch": _BATCH, "period": _PERIOD},
+    "sgd-svrg": {"step": _STEP, "batch": _BATCH, "period": _PERIOD},
 }
-ESTIMATORS = {"pli": "minibatch", "pli-sarah": "sarah", "pli-svrg": "svrg"}
 ROUNDING = 1e-9  # passes are sums of shares
 POINTS = 101  # of a curve; more are not seen
 
@@ -64,9 +75,16 @@ def solver_of(
     if method == "sgd":
         schedule = power_step(setting["step"], setting["decay"], passes * n / batch)
         return sgd(schedule, batch_size=batch)
-    return stochastic_gauss_newton(
-        setting["kappa"], 2 * batch, batch, ESTIMATORS[method]
-    )
+    model, _, estimator = method.partition("-")
+    sizes = (2 * batch, batch)  # of the value and of the Jacobian
+    period = setting.get("period")
+    if model == "sgd":
+        weight = setting.get("weight", 1.0)
+        return composition_sgd(setting["step"], *sizes, estimator, weight, period)
+    if estimator in ("sarah", "svrg"):
+        return stochastic_gauss_newton(setting["kappa"], *sizes, estimator, period)
+    subsolver = "apg" if estimator == "apg" else "exact"
+    return stochastic_gauss_newton(setting["kappa"], *sizes, subsolver=subsolver)
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +117,7 @@ def train(settings: Mapping[str, Any]) -> dict[str, Any]:
         "status": str(run.status),
         **{
             f"curve_{name}": history[name][keep].tolist()
-            for name in ("passes", "seconds", "test")
+            for name in ("step", "passes", "seconds", "validation", "test")
         },
     }
 

@@ -13,9 +13,10 @@ from itertools import product
 
 from ..data.origin import generated
 from ..plots.pages import Row
-from ..theory import binomial_interval
-from .engine.base import Case, Context, Plan, Result, Verdict, judged
-from .engine.study import demand_known, plan_of, study
+from ..theory import Rule, Share
+from .engine.base import Case, Context, Plan, Result, Verdict
+from .engine.study import demand_known, demand_rules, plan_of, study
+from .engine.verdicts import verdict_of
 from .proposition1_task import MAPS, OUTERS, Run
 from .proposition_figures import draw_phases
 from .sine_maps import Path
@@ -63,8 +64,10 @@ class Config:
     network: tuple[int, ...]
     network_starts: int
     attained: int
+    rules: dict[str, Rule]
 
     def __post_init__(self):
+        demand_rules(self, "C2-bounds", "C2-printed")
         for name in self.outers:
             demand_known("an outer function", name, OUTERS)
         if len(self.distance) != 2 or len(self.network) != 4:
@@ -139,29 +142,38 @@ def run(config: Config, context: Context) -> Result:
             "attained": attained,
         },
         figures={"phases": draw_phases(rows, steps, attained)},
-        verdicts=[verdict_bounds(rows), verdict_as_printed(printed)],
+        verdicts=[
+            verdict_bounds(rows, config.rules["C2-bounds"], context.seed),
+            verdict_as_printed(printed, config.rules["C2-printed"], context.seed),
+        ],
         notes=_notes(rows, singular, attained),
     )
 
 
-def verdict_bounds(rows: list[Row]) -> Verdict:
-    """Return the verdict on the bounds, each with the constant of its own kappa."""
-    broken = sum(int(row["bounds broken"] or 0) > 0 for row in rows)
-    low, high = binomial_interval(broken, len(rows))
+def verdict_bounds(rows: list[Row], rule: Rule, seed: int) -> Verdict:
+    """Return the verdict on the bounds, each with the constant of its own kappa; a start is a unit, from which
+    both kappa run.
+    """
+    starts: dict[tuple, int] = {}
+    for row in rows:
+        start = (row["problem"], row["f"], row["start"])
+        starts[start] = starts.get(start, 0) + int(row["bounds broken"] or 0)
+    kept = sum(broken == 0 for broken in starts.values())
     steps = sum(int(row["steps"] or 0) for row in rows)
-    return Verdict(
+    return verdict_of(
         "C2",
-        judged(broken == 0, broken > 0),
-        f"with the constant of its own kappa (n^1.5 for L l / sqrt n, n^2 for L l): {broken} of {len(rows)} paths, "
-        f"{steps} steps in all, break a bound",
-        f"95 % Clopper-Pearson for the share of paths [{low:.3g}, {high:.3g}]",
-        "Holds if no path breaks a bound that has the constant of its own kappa; else fails.",
+        rule,
+        Share(kept, len(starts), 1.0, rule.level),
+        "starts whose paths break no bound, with the constant of its own kappa (n^1.5 for L l / sqrt n, n^2 for L l)",
+        seed,
+        "starts",
+        f", with {len(rows)} paths and {steps} steps",
     )
 
 
-def verdict_as_printed(row: Row) -> Verdict:
+def verdict_as_printed(row: Row, rule: Rule, seed: int) -> Verdict:
     """Return the verdict on kappa = L l with the radius of n^1.5, as printed: one step above its
-    bound refutes it.
+    bound refutes it, and a step below it proves nothing.
 
     The step is within sqrt(2 gap / kappa) of the exact one, and F is |J| l / sqrt n-Lipschitz with
     |J|^2 <= 2.
@@ -170,13 +182,16 @@ def verdict_as_printed(row: Row) -> Verdict:
         float(row[name] or 0) for name in ("F_next / F", "gap", "F", "kappa", "n")
     )
     error = 2 * math.sqrt((gap + ROUND_OFF) / (kappa * n)) / F
-    return Verdict(
+    exceptions = int(share - error > 0.5)
+    return verdict_of(
         "C2",
-        judged(False, share - error > 0.5),
-        f"as printed (kappa = L l with the radius of n^1.5), on one map with n = {row['n']}: F_next / F = {share:.6f} "
-        "at the radius, where at most 0.5 is promised",
-        f"certified [{share - error:.6f}, {share + error:.6f}]",
-        "Fails if one certified step ends above its bound.",
+        rule,
+        Share(0, exceptions, 1.0, rule.level),
+        "steps within the bound as printed (kappa = L l with the radius of n^1.5)",
+        seed,
+        "steps",
+        f"; on one map with n = {row['n']}, F_next / F = {share:.6f} at the radius, certified "
+        f"[{share - error:.6f}, {share + error:.6f}], where at most 0.5 is promised",
     )
 
 

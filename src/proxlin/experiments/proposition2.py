@@ -14,11 +14,19 @@ import numpy as np
 
 from ..errors import UserError
 from ..plots.pages import Row
-from ..theory import binomial_interval, chi_mean
-from .engine.base import Case, Context, Plan, Result, Verdict, judged
-from .engine.study import plan_of, study
+from ..theory import Rule, Share, binomial_interval, chi_mean
+from .engine.base import Case, Context, Plan, Result, Verdict
+from .engine.study import demand_rules, plan_of, study
+from .engine.verdicts import verdict_of
 from .proposition1 import DATA
-from .proposition2_coverage import WINDOWS, coverage, factors, margins, verdict_window
+from .proposition2_coverage import (
+    WINDOWS,
+    coverage,
+    factors,
+    margin,
+    shares,
+    verdict_window,
+)
 from .proposition2_task import NETWORK, RADII, SINE, Trial
 from .proposition_figures import draw_transition, draw_windows
 
@@ -45,8 +53,10 @@ class Config:
     steps: int
     sine: tuple[tuple[int, ...], ...]
     network: tuple[tuple[int, ...], ...]
+    rules: dict[str, Rule]
 
     def __post_init__(self):
+        demand_rules(self, "C3-window", "C3-parts")
         if len(self.multiples) != 3 or any(
             len(pair) != 2 for pair in (*self.sine, *self.network)
         ):
@@ -58,7 +68,7 @@ class Config:
 
 
 def cases(config: Config, seed: int) -> list[Case]:
-    """Return a case for each problem and seed, with every noise and every sigma."""
+    """Return a case for each problem and seed, with every noise and every multiple of the radius."""
     shared = {"multiples": list(config.multiples), "steps": config.steps}
     shapes = [(SINE, *pair) for pair in config.sine] + [
         (NETWORK, *pair) for pair in config.network
@@ -68,7 +78,7 @@ def cases(config: Config, seed: int) -> list[Case]:
         settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
         found.append(
             Case(
-                TASK, settings, config.multiples[2] * n * k / 1000, f"{problem} {n} {k}"
+                TASK, settings, config.multiples[2] * n * k / 500, f"{problem} {n} {k}"
             )
         )
     return found
@@ -99,10 +109,10 @@ def run(config: Config, context: Context) -> Result:
     parts = _parts(trials, config.delta)
     examples = _examples(trials)
     warnings = []
-    lost = sum(not case["trials"] for case in found)
+    lost = sum(case["lost"] for case in found)
     if lost:
         warnings.append(
-            f"{lost} cases had no quadratic phase without noise, and were left out."
+            f"{lost} draws had no quadratic phase without noise, and were left out."
         )
     return Result(
         tables={
@@ -121,9 +131,9 @@ def run(config: Config, context: Context) -> Result:
             ),
         },
         verdicts=[
-            verdict_window(cells),
+            verdict_window(cells, config.rules["C3-window"], context.seed),
             *(
-                verdict_part(part, config.delta)
+                verdict_part(part, config.delta, config.rules["C3-parts"], context.seed)
                 for part in parts
                 if _is_judged(part, parts)
             ),
@@ -199,21 +209,23 @@ def _is_judged(part: Row, parts: list[Row]) -> bool:
     return part["noise"] == "gaussian" and part["window"] == best
 
 
-def verdict_part(part: Row, delta: float) -> Verdict:
+def verdict_part(part: Row, delta: float, rule: Rule, seed: int) -> Verdict:
     """Return the verdict on one part of the proposition, for one problem and one radius."""
-    low = float(part["low"] or 0)
-    high = float(part["high"] or 0)
     side = "F(w_j) < F(wbar) above"
     if part["part"] == "b":
         side = f"F(w_j) > F(wbar) within a factor {NEAR:g} below"
     radius = "R of the run" if part["R"] == "measured" else "R of Proposition 1"
-    return Verdict(
+    return verdict_of(
         "C3",
-        judged(low >= 1 - delta, high < 1 - delta),
+        rule,
+        Share(
+            int(part["as stated"] or 0), int(part["runs"] or 0), 1 - delta, rule.level
+        ),
         f"part ({part['part']}), {part['problem']}, n = {part['n']}, k = {part['k']}, {radius}: {side} the "
-        f"{part['window']} window in {part['as stated']} of {part['runs']} runs ({1 - delta:.0%} promised)",
-        f"95 % Clopper-Pearson [{low:.3f}, {high:.3f}]",
-        "Holds if the share of runs as stated is at least 1 - delta with 95 % confidence; fails if it is below.",
+        f"{part['window']} window",
+        seed,
+        "runs",
+        f" ({1 - delta:.0%} promised)",
     )
 
 
@@ -274,9 +286,9 @@ def _notes(cells: list[Row], trials: list[Trial]) -> list[str]:
     both = [row for row in gaussian if row["paper inside"] is not None]
     wide = [width(row, "paper") / width(row, "sharp") for row in both]
     drawn = [width(row, "sharp") / width(row, "drawn") for row in gaussian]
-    least, _, _ = min(margins(cells, "gaussian", "sharp"))
-    laplace = margins(cells, "laplace", "sharp")
-    missed = sum(high < 0 for _, _, high in laplace)
+    least = min(map(margin, shares(cells, "gaussian", "sharp")))
+    laplace = shares(cells, "laplace", "sharp")
+    missed = sum(each.high < each.promised for each in laplace)
     reached = sum("measured" in each.phases for each in trials)
     return [
         f"The paper's window needs k >= 4 log(2n/delta): it exists in {len(both)} of the {len(drawn)} Gaussian cells, "
@@ -289,7 +301,8 @@ def _notes(cells: list[Row], trials: list[Trial]) -> list[str]:
         "w_j is the first iterate of the phase, by the largest R that fits the run, and by the R of Proposition "
         "1. Part (a) holds whenever F(wbar) is in its window; part (b) needs more: that no step leads from above R to "
         "below F(wbar).",
-        f"The phase was reached in {reached} of {len(trials)} runs.",
+        f"The phase was reached in {reached} of {len(trials)} runs. Each of them has a map, a start and a noise of its "
+        "own, so that the runs of a part are independent.",
     ]
 
 

@@ -1,6 +1,8 @@
 """Runs of exact prox-linear on noisy data, for Proposition 2: one case for each problem and seed.
 
 y_i = phi(x_i; wbar) + sigma xi_i,     w_j the first iterate of the quadratic phase, by two radii
+
+Every run has a map, a start and a noise of its own, so that all of them are independent trials.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,31 +105,39 @@ class Task:
 
 
 def sweep(settings: Mapping[str, Any]) -> dict:
-    """Run every noise and sigma; sigma E chi_k is the radius of the run without noise times the
-    multiples.
+    """Run every noise and every multiple of the radius once, each on a draw of its own."""
+    low, high, number = settings["multiples"]
+    trials = []
+    lost = 0
+    for noise in NOISES:
+        for j, multiple in enumerate(np.geomspace(low, high, int(number))):
+            found = trial(settings, noise, j, float(multiple))
+            if found is None:
+                lost += 1
+            else:
+                trials.append(asdict(found))
+    return {"trials": trials, "lost": lost}
+
+
+def trial(
+    settings: Mapping[str, Any], noise: str, number: int, multiple: float
+) -> Trial | None:
+    """Run a fresh map from a fresh start with fresh noise; sigma E chi_k is `multiple` times the radius of its own
+    run without noise. None: that run had no quadratic phase.
     """
-    problem, n, k, (low, high, number) = (
-        settings[name] for name in ("problem", "n", "k", "multiples")
-    )
-    rng = np.random.default_rng([*settings["seed"], n, k])
-    make = _sine if problem == SINE else _network
-    task = make(n, k, rng, settings["steps"])
+    problem, n, k = (settings[name] for name in ("problem", "n", "k"))
+    rng = np.random.default_rng([*settings["seed"], n, k, NOISES.index(noise), number])
+    task = MAKERS[problem](n, k, rng, settings["steps"])
+    xi = standard(noise, n, k, rng)
     pilot = task.phases(task.solve(np.zeros((n, k))))
     if "measured" not in pilot:
-        return {"trials": []}
+        return None
     _, radius = pilot["measured"]
-    sigmas = np.geomspace(low, high, int(number)) * radius / chi_mean(k)
-    trials = []
-    for noise in NOISES:
-        xi = standard(noise, n, k, rng)
-        for sigma in sigmas:
-            values = task.solve(sigma * xi)
-            level = float(sigma * np.linalg.norm(xi, axis=1).mean())
-            label = (problem, noise, n, k, float(sigma), settings["seed"][1])
-            trials.append(
-                asdict(Trial(*label, values.tolist(), level, task.phases(values)))
-            )
-    return {"trials": trials}
+    sigma = multiple * radius / chi_mean(k)
+    values = task.solve(sigma * xi)
+    level = float(sigma * np.linalg.norm(xi, axis=1).mean())
+    label = (problem, noise, n, k, float(sigma), settings["seed"][1])
+    return Trial(*label, values.tolist(), level, task.phases(values))
 
 
 def _sine(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
@@ -162,3 +172,6 @@ def _network(n: int, k: int, rng: np.random.Generator, steps: int) -> Task:
         ).history["value"]
 
     return Task(solve, None)
+
+
+MAKERS = {SINE: _sine, NETWORK: _network}

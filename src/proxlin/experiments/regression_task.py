@@ -27,6 +27,14 @@ _SGD: dict[str, Axis] = {
     "step": Lattice(10**-2.5, HALF_DECADE, (-3, -1, 1, 3)),
     "decay": Choice((0.0, 0.5, 1.0), (0, 1, 2)),
 }
+_PLI: dict[str, Axis] = {
+    # the inner step over nu: it has to shrink with nu
+    "rate": Lattice(0.1, HALF_DECADE, (-2, 0, 2)),
+    "nu": Lattice(10.0, HALF_DECADE, (-2, 0, 2)),
+    # below 1e-8 the proximal term is round-off
+    "kappa": Lattice(1e-3, 10.0, (0,), low=-5),
+    "inner": Choice((1, 2, 5, 10, 20), (1,), ordered=True),
+}
 GRIDS: dict[str, dict[str, Axis]] = {
     "sgd": _SGD,
     "sgd-permuted": _SGD,
@@ -36,14 +44,8 @@ GRIDS: dict[str, dict[str, Axis]] = {
         "decay": Choice((0.0, 0.5, 1.0), (0, 1)),
         "nu": Lattice(10.0, HALF_DECADE),
     },
-    "pli": {
-        # the inner step over nu: it has to shrink with nu
-        "rate": Lattice(0.1, HALF_DECADE, (-2, 0, 2)),
-        "nu": Lattice(10.0, HALF_DECADE, (-2, 0, 2)),
-        # below 1e-8 the proximal term is round-off
-        "kappa": Lattice(1e-3, 10.0, (0,), low=-5),
-        "inner": Choice((1, 2, 5, 10, 20), (1,), ordered=True),
-    },
+    "pli": _PLI,
+    "pli-accept": _PLI,
     "pli-dual": {
         "kappa": Lattice(1e-3, HALF_DECADE, (-4, -2, 0, 2, 4), low=-10),
         "inner": Choice((1, 2, 5, 10, 20), (1, 2, 3), ordered=True),
@@ -55,12 +57,14 @@ def solver_of(
     method: str, setting: Mapping[str, Any], n: int, passes: float
 ) -> AbstractSolver:
     """Return the solver of a method with the numbers of a setting."""
-    if method == "pli":
+    if method in ("pli", "pli-accept"):
         return pli(
             setting["kappa"],
             setting["nu"],
             setting["inner"],
             step=setting["rate"] * setting["nu"],
+            # eq. (3) of the paper takes every step
+            accept=method == "pli-accept",
         )
     if method == "pli-dual":
         return pli(setting["kappa"], inner_passes=setting["inner"], inner="dual")

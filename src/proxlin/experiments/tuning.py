@@ -1,9 +1,9 @@
 """Tuning by the same declared search for every method, and comparing what it found, seed by seed.
 
-search on the first seed  ->  finalists on all seeds  ->  the least mean validation loss  ->  its test losses
+search on the first seeds  ->  finalists on all seeds  ->  the least mean validation loss  ->  its test losses
+search on the first seeds  ->  the least mean validation loss there  ->  its test losses on fresh seeds
 """
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,9 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from ..theory.statistics import leader, t_interval
+from ..theory import Comparison
+from ..theory.rules import compare_ratios
 from ..tuning.search import Grid, Setting, Trial, tune_grids
 from .engine.base import Case, Context
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How seeds are used: a search sees the first `searched` of them, and the chosen setting is judged on all, or on
+    `fresh` ones that no search has seen.
+    """
+
+    searched: int = 1
+    fresh: bool = False
+
+    def tuned(self, entry: "Entry") -> int:
+        """Return the number of seeds that choose a setting."""
+        return self.searched if self.fresh else entry.seeds
+
+    def judging(self, entry: "Entry") -> range:
+        """Return the seeds that judge the chosen setting and have not run yet."""
+        if not self.fresh:
+            return range(0)
+        return range(self.searched, self.searched + entry.seeds)
+
+
+FIRST = Seeds()
 
 
 @dataclass(frozen=True)
@@ -60,7 +84,7 @@ def first_seed(context: Context) -> int:
 
 
 def tune(
-    entries: Sequence[Entry], context: Context, finalists: int
+    entries: Sequence[Entry], context: Context, finalists: int, use: Seeds = FIRST
 ) -> dict[Any, Tuned]:
     """Return what was found for each entry, by its label; all entries search side by side on the
     sweep's workers.
@@ -76,29 +100,48 @@ def tune(
         )
 
     grids = [entry.grid for entry in entries]
-    seeds = [entry.seeds for entry in entries]
     found = tune_grids(
-        grids, evaluate, _validation_loss, seeds=seeds, finalists=finalists
+        grids,
+        evaluate,
+        _validation_loss,
+        seeds=[use.tuned(entry) for entry in entries],
+        searched=use.searched,
+        finalists=finalists,
     )
-    return {
-        entry.label: Tuned(best.setting, best.runs, best.searched, best.ends)
-        for entry, best in zip(entries, found, strict=True)
-    }
+    fresh = iter(
+        context.sweep(
+            [
+                entry.case(best.setting, first + seed)
+                for entry, best in zip(entries, found, strict=True)
+                for seed in use.judging(entry)
+            ]
+        )
+    )
+    tuned = {}
+    for entry, best in zip(entries, found, strict=True):
+        judged = tuple(next(fresh) for _ in use.judging(entry))
+        runs = judged if use.fresh else best.runs
+        tuned[entry.label] = Tuned(best.setting, runs, best.searched, best.ends)
+    return tuned
 
 
 def _validation_loss(runs: Sequence[dict]) -> float:
     return fmean(run["validation_loss"] for run in runs)
 
 
-def cases_of(entries: Sequence[Entry], finalists: int) -> int:
+def cases_of(entries: Sequence[Entry], finalists: int, use: Seeds = FIRST) -> int:
     """Return how many cases `tune` runs."""
-    return sum(entry.grid.budget + finalists * (entry.seeds - 1) for entry in entries)
+    total = 0
+    for entry in entries:
+        last = min(finalists, entry.grid.budget) * (use.tuned(entry) - use.searched)
+        total += entry.grid.budget * use.searched + last + len(use.judging(entry))
+    return total
 
 
-def work_of(entries: Sequence[Entry], finalists: int) -> float:
+def work_of(entries: Sequence[Entry], finalists: int, use: Seeds = FIRST) -> float:
     """Return a guess of the seconds of these cases, from the first of each entry."""
     return sum(
-        cases_of([entry], finalists) * bracket_of([entry], 0)[0].work
+        cases_of([entry], finalists, use) * bracket_of([entry], 0)[0].work
         for entry in entries
     )
 
@@ -112,14 +155,29 @@ def bracket_of(entries: Sequence[Entry], seed: int) -> list[Case]:
     ]
 
 
-def compare(
-    one: np.ndarray, two: np.ndarray, tie: float
-) -> tuple[float, float, float, int]:
-    """Return the loss of two over that of one, less 1, its 95 % interval, and who wins.
+def compare(one: np.ndarray, two: np.ndarray, level: float = 0.95) -> Comparison:
+    """Return the loss of two over that of one, less 1: a geometric mean over the seeds, paired."""
+    return compare_ratios(two, one, level)
 
-    It is a geometric mean over the seeds. 1 or 2 wins if the interval excludes 0 and the mean is
-    beyond the tie band; else it is a tie, 0.
+
+def winner(found: Comparison, band: float, one: str, two: str) -> str:
+    """Return the one whose loss is shown to be less, "equal" where the interval lies inside the band, and else
+    "not resolved".
+
+    >>> winner(compare(np.ones(3), np.array([1.2, 1.3, 1.25])), 0.01, "SGD", "PLI")
+    'SGD'
     """
-    mean, low, high = t_interval(np.log(two / one))
-    winner = {-1: 2, 0: 0, 1: 1}[leader(mean, low, high, math.log1p(tie))]
-    return math.expm1(mean), math.expm1(low), math.expm1(high), winner
+    finding = found.finding(band)
+    return {"more": one, "less": two}.get(finding, finding)
+
+
+def columns_of(found: Comparison, name: str) -> dict[str, float]:
+    """Return a comparison as columns of a table: the difference under its name, its interval, and the smallest
+    difference that the seeds could have shown.
+    """
+    return {
+        name: found.shown(found.mean),
+        "low": found.shown(found.low),
+        "high": found.shown(found.high),
+        "visible": found.detectable,
+    }

@@ -2,6 +2,7 @@
 
 from .base import AbstractInnerSolver, AbstractSolver, Info, State, check_solver
 from .casimir import CasimirSVRG, casimir_svrg
+from .composition import composition_sgd
 from .gauss_newton import StochasticGaussNewton, stochastic_gauss_newton
 from .lbfgs import lbfgs
 from .model_based import (
@@ -38,6 +39,7 @@ __all__ = [
     "as_optax",
     "casimir_svrg",
     "check_solver",
+    "composition_sgd",
     "lbfgs",
     "pli",
     "prox_linear",

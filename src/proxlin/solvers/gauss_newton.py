@@ -79,6 +79,17 @@ def solve_by_gradients(
     return unravel(center - v @ J / M), None
 
 
+def step_along_gradient(
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+) -> tuple[Params, None]:
+    """Return argmin_x f(u) + <f'(u), J (x - w)> + quadratic(x) = center - J' f'(u) / weight."""
+    J = at.jacobian[0]
+    center, unravel = ravel_pytree(quadratic.center)
+    return unravel(
+        center - f.subgradient(at.u[0]) @ J / quadratic.weight.astype(J.dtype)
+    ), None
+
+
 SUBSOLVERS: dict[str, Subsolver] = {"exact": solve_exactly, "apg": solve_by_gradients}
 
 
@@ -143,9 +154,13 @@ class StochasticGaussNewton(AbstractSolver):
 
     def remedy(self) -> str:
         first = float(jnp.max(jnp.asarray(self.kappa(jnp.zeros((), jnp.int32)))))
+        if self.subsolver is step_along_gradient:
+            return f"Try a smaller step, such as {0.1 / first:.2g}."
         return f"Try a larger kappa, such as {first * 10:.2g}."
 
     def name(self) -> str:
+        if self.subsolver is step_along_gradient:
+            return "composition_sgd"
         return "stochastic_gauss_newton"
 
     def _drawn(self) -> int:

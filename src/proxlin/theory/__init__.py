@@ -25,6 +25,9 @@ from .proposition2 import noise_factors as noise_factors
 from .proposition2 import noise_window as noise_window
 from .proposition2 import sharp_noise_factors as sharp_noise_factors
 from .proposition2 import sharp_noise_window as sharp_noise_window
+from .rules import Comparison as Comparison
+from .rules import Rule as Rule
+from .rules import Share as Share
+from .rules import compare as compare
 from .statistics import binomial_interval as binomial_interval
-from .statistics import equivalence as equivalence
 from .statistics import t_interval as t_interval

@@ -4,7 +4,7 @@
     share of successes     Clopper and Pearson                               binomial_interval
     mean of errors         the bootstrap-t of its logarithm                  bootstrap_interval
     median                 order statistics                                  median_interval
-    a paired difference    its t interval, read by `leader` or `equivalence`
+    a paired difference    its t interval, read by `rules.Comparison`
 
 Every interval is two-sided. Functions of several numbers return plain floats, ready for a table.
 """
@@ -12,7 +12,7 @@ Every interval is two-sided. Functions of several numbers return plain floats, r
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -41,7 +41,7 @@ def t_interval(
 
     See Also
     --------
-    theory.equivalence : reads an interval.
+    theory.compare : reads an interval.
     theory.binomial_interval : the interval of a share.
 
     Examples
@@ -65,78 +65,6 @@ def _mean_within(values: np.ndarray, quantile: float) -> tuple[float, float, flo
     mean = float(values.mean())
     half = float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
     return mean, mean - half, mean + half
-
-
-def log_ratio_interval(
-    one: Any, two: Any, level: float = 0.95
-) -> tuple[float, float, float]:
-    """Return the mean of log(one / two) over pairs of losses, and its t interval; a loss of 0 is
-    taken as TINY.
-
-    >>> log_ratio_interval([2.0, 2.0], [1.0, 1.0])[0] == math.log(2)
-    True
-    """
-    pair = np.asarray([one, two], float)
-    if pair.min() < 0:
-        raise ValueError(
-            "Losses are compared by their ratio; these have negative values, so compare differences."
-        )
-    logs = np.log(np.maximum(pair, TINY))
-    return t_interval(logs[0] - logs[1], level)
-
-
-def leader(mean: float, low: float, high: float, tie: float = 0.0) -> Literal[-1, 0, 1]:
-    """Return the sign of a mean beyond `tie` whose interval excludes 0; else 0, which is a tie.
-
-    >>> leader(0.2, 0.1, 0.3), leader(-0.2, -0.5, 0.1), leader(0.2, 0.1, 0.3, tie=0.25)
-    (1, 0, 0)
-    """
-    if abs(mean) <= tie or low <= 0 <= high:
-        return 0
-    return 1 if mean > 0 else -1
-
-
-def equivalence(
-    low: float, high: float, band: float
-) -> Literal["superior", "equivalent", "not resolved"]:
-    """Return how the interval of a paired difference lies against the band -band ... band of
-    differences that do not matter.
-
-    "superior": the interval lies outside the band, so one of the two is better by more than it (the
-    sign says which). "equivalent": it lies inside the band. "not resolved": it crosses an end of
-    the band, and more pairs are needed.
-
-    Parameters
-    ----------
-    low : a number
-        The lower end of the interval.
-    high : a number
-        Its upper end.
-    band : a positive number
-        The largest difference that does not matter.
-
-    Returns
-    -------
-    a word
-        "superior", "equivalent" or "not resolved".
-
-    See Also
-    --------
-    theory.t_interval : the interval of a mean.
-
-    Examples
-    --------
-    >>> import proxlin as px
-    >>> px.theory.equivalence(0.3, 0.5, 0.25), px.theory.equivalence(-0.1, 0.2, 0.25)
-    ('superior', 'equivalent')
-    >>> px.theory.equivalence(0.1, 0.4, 0.25)
-    'not resolved'
-    """
-    if low > band or high < -band:
-        return "superior"
-    if -band <= low and high <= band:
-        return "equivalent"
-    return "not resolved"
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Interval:

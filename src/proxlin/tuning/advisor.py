@@ -30,11 +30,8 @@ from ..theory import (
     quadratic_phase,
     sharp_noise_window,
 )
-from ..theory.statistics import log_ratio_interval
 from ..types import Params, dtype_of
 from .answer import (
-    LEVEL,
-    Lead,
     Needed,
     Recommendation,
     about_seconds,
@@ -42,6 +39,7 @@ from .answer import (
     decide,
     duration,
     equal_seconds,
+    lead_of,
     more_time,
     reason,
     safe,
@@ -402,8 +400,8 @@ def _advice(
     """
     sides: dict[Side, TunedMethod] = {side: best_of(side, tuned) for side in SIDES}
     one, two = (sides[side].losses for side in SIDES)
-    lead = Lead(*log_ratio_interval(one, two, LEVEL))
-    recommendation = decide(*lead)
+    lead = lead_of(one, two)
+    recommendation = decide(lead)
     # a race of fewer passes than asked for answers another question
     if plan.passes != asked:
         recommendation = "cannot tell"

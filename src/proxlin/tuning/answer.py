@@ -4,19 +4,21 @@ mean, low, high    log(loss of SGD / loss of Gauss-Newton) and its interval: abo
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..theory import Estimate
-from ..theory.statistics import leader, log_ratio_interval
+from ..theory import Comparison, Estimate
+from ..theory.rules import compare_ratios
 from .race import Plan, Run, Side, TunedMethod
 
-# An answer is confident if the interval of this level excludes 0, and the mean is beyond log(1 +
-# TIE). Both were chosen on the rule-choosing cells of docs/gallery/advisor.md (`python -m
+# An answer is confident if the interval of this level excludes 0 and does not lie inside the band BAND
+# of losses. Both were chosen on the rule-choosing cells of docs/gallery/advisor.md (`python -m
 # bench.studies.advisor --choose`).
 LEVEL = 0.7
-TIE = 0.0
+BAND = 0.0
+# The two sides are called equal if the interval lies inside this band. It decides no recommendation.
+EQUAL = 0.01
 # Without a verdict Gauss-Newton is taken only if it may win so many times what it may lose: a step
 # of SGD is cheaper, and easier to trust.
 WORTH = 2.0
@@ -29,11 +31,16 @@ Recommendation = Literal["gauss-newton", "sgd", "cannot tell"]
 
 
 class Lead(NamedTuple):
-    """The mean of the logarithm above and the ends of its interval."""
+    """The mean of the logarithm above, the ends of its interval, and the number of folds."""
 
     mean: float
     low: float
     high: float
+    folds: int = 5
+
+    def comparison(self) -> Comparison:
+        """Return the lead as the rules of `theory.rules` read it."""
+        return Comparison(self.mean, self.low, self.high, self.folds, LEVEL, True)
 
     def gain(self, side: Side) -> Estimate:
         """Return the share of the other side's loss that a side saves, 1 - exp(-log)."""
@@ -53,16 +60,16 @@ class Needed(NamedTuple):
     most: float
 
 
-def decide(mean: float, low: float, high: float, tie: float = TIE) -> Recommendation:
-    """Name the side whose lead is beyond the tie band and whose interval excludes no lead; else it
-    cannot tell.
-    """
-    answers: dict[int, Recommendation] = {
-        -1: "sgd",
-        0: "cannot tell",
-        1: "gauss-newton",
-    }
-    return answers[leader(mean, low, high, math.log1p(tie))]
+def lead_of(one: Any, two: Any, level: float = LEVEL) -> Lead:
+    """Return the lead of two over one, from their losses fold by fold."""
+    found = compare_ratios(one, two, level)
+    return Lead(found.mean, found.low, found.high, found.units)
+
+
+def decide(lead: Lead, band: float = BAND) -> Recommendation:
+    """Name the side whose lead is shown; else it cannot tell, be the two equal or not resolved."""
+    answers: dict[str, Recommendation] = {"less": "sgd", "more": "gauss-newton"}
+    return answers.get(lead.comparison().finding(band), "cannot tell")
 
 
 def safe(lead: Lead) -> Side:
@@ -72,7 +79,7 @@ def safe(lead: Lead) -> Side:
     >>> safe(Lead(0.1, 0.05, 0.15)), safe(Lead(0.01, -0.1, 0.12)), safe(Lead(0.1, -0.05, 0.25))
     ('gauss-newton', 'sgd', 'gauss-newton')
     """
-    decided = decide(*lead)
+    decided = decide(lead)
     if decided != "cannot tell":
         return decided
     if lead.high > 0 and lead.high >= WORTH * -lead.low:
@@ -116,8 +123,22 @@ def reason(recommendation: Recommendation, lead: Lead) -> str:
     gain = lead.gain(side)
     return (
         f"{NAMES[side]} against {NAMES[OTHER[side]]}: {gain.value:+.1%} held-out loss saved, {LEVEL:.0%} interval "
-        f"{gain.low:+.1%} to {gain.high:+.1%}."
+        f"{gain.low:+.1%} to {gain.high:+.1%}: {found(lead)}."
     )
+
+
+def found(lead: Lead) -> str:
+    """Return whether a side is shown to be better, the two are equal, or neither is shown.
+
+    >>> found(Lead(0.001, -0.002, 0.004)), found(Lead(0.1, -0.1, 0.3))
+    ('equal within 1%', 'not resolved')
+    """
+    finding = lead.comparison().finding(EQUAL)
+    if finding == "equal":
+        return f"equal within {EQUAL:.0%}"
+    if finding == "not resolved":
+        return finding
+    return "a difference is shown"
 
 
 def more_time(lead: Lead, plan: Plan, asked: float, needed: Needed | None) -> str:
@@ -137,12 +158,12 @@ def more_time(lead: Lead, plan: Plan, asked: float, needed: Needed | None) -> st
         parts.append(
             f"{duration(needed.most)} of budget would try more settings of each method than {plan.settings}."
         )
-    if decide(*lead) == "cannot tell":
-        told = math.expm1((lead.high - lead.low) / 2)
-        if told > 0:
+    if decide(lead) == "cannot tell":
+        told = lead.comparison().detectable
+        if found(lead) == "not resolved":
             parts.append(
-                f"The {plan.folds} folds of these rows tell differences of about {_percent(told)}; four times as many "
-                "rows would tell half of that, and more time alone would not."
+                f"The {plan.folds} folds of these rows show differences of about {_percent(told)} or more; four times "
+                "as many rows would show half of that, and more time alone would not."
             )
     return " ".join(parts) or "Nothing: the race is complete, and it decided."
 
@@ -158,7 +179,7 @@ def equal_seconds(sides: dict[Side, TunedMethod]) -> tuple[Lead, float]:
         for pair, limit in zip(pairs, limits, strict=True)
     ]
     one, two = np.transpose(within)
-    return Lead(*log_ratio_interval(one, two, LEVEL)), float(np.mean(limits))
+    return lead_of(one, two), float(np.mean(limits))
 
 
 def _best_within(run: Run, seconds: float) -> float:
@@ -171,12 +192,12 @@ def _best_within(run: Run, seconds: float) -> float:
 def about_seconds(lead: Lead, seconds: float) -> str:
     """Return the sentence on equal seconds: a side leads only if its interval says so."""
     begun = f"At equal seconds ({seconds:.2g} s a run, those of the quicker side, without compiling)"
-    recommendation = decide(*lead)
+    recommendation = decide(lead)
     if recommendation == "cannot tell":
         gain = lead.gain("gauss-newton")
         return (
-            f"{begun} neither is shown to be better: Gauss-Newton saves {gain.value:+.1%} of the held-out loss of SGD "
-            f"({LEVEL:.0%} interval {gain.low:+.1%} to {gain.high:+.1%})."
+            f"{begun} neither is shown to be better ({found(lead)}): Gauss-Newton saves {gain.value:+.1%} of the "
+            f"held-out loss of SGD ({LEVEL:.0%} interval {gain.low:+.1%} to {gain.high:+.1%})."
         )
     gain = lead.gain(recommendation)
     return (
@@ -196,7 +217,7 @@ def snippet(
     if best_at >= LATE * plan.passes:
         passes = max(1, math.ceil(asked))
     note = ""
-    if decide(*lead) == "cannot tell":
+    if decide(lead) == "cannot tell":
         note = f"  # not shown to be better than {NAMES[OTHER[take]]}"
     elif plan.passes < asked:
         note = f"  # judged by {plan.passes:g} passes"

@@ -10,11 +10,12 @@ its caller, so the same context gives the same bytes.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ...data.origin import Origin
 from ...plots.drawing import Drawing
 from ...plots.pages import Table
+from ...theory.rules import Judgement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ CAVEATS = {
     "quick": "quick profile: a smoke test of the code, not evidence about the paper"
 }
 
-# The claims of the paper, each to be judged by our own runs.
+# The claims of the paper, each to be judged by our own runs, and C10, which is our own.
 CLAIMS = {
     "C1": "The prox-linear model is more accurate than the linear one near kinks (Figure 1).",
     "C2": "Proposition 1: global decrease, then quadratic convergence.",
@@ -38,10 +39,8 @@ CLAIMS = {
     "C7": "Equations, full batch: prox-linear beats gradient descent.",
     "C8": "Equations, stochastic: SGD is on par with PLI.",
     "C9": "Mini-batch subgradients of f(mean) are biased.",
+    "C10": "Ours: stopping at the noise level F(wbar) finds the least recovery error, and steps below it hurt.",
 }
-
-
-Judgement = Literal["reproduced", "not reproduced", "undecided"]
 
 
 def judged(holds: bool, fails: bool) -> Judgement:
@@ -50,18 +49,25 @@ def judged(holds: bool, fails: bool) -> Judgement:
         return "reproduced"
     if fails:
         return "not reproduced"
-    return "undecided"
+    return "not resolved"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one claim by a rule, with the number it rests on and that number's interval."""
+    """The judgement of one claim by a rule, with the number it rests on and that number's interval.
+
+    `units`: how many independent seeds or draws; `visible`: the smallest difference that they could have shown;
+    `needed`: where they did not decide, how many would.
+    """
 
     claim: str
     verdict: Judgement
     number: str
     interval: str
     rule: str = ""
+    units: str = ""
+    visible: str = ""
+    needed: str = ""
 
     def __post_init__(self):
         allowed = get_args(Judgement)
@@ -77,6 +83,8 @@ class Verdict:
         number stays.
         """
         verdict: str = self.verdict
+        if self.needed:
+            verdict = f"{verdict} ({self.needed})"
         stand_ins = dict.fromkeys(each.kind for each in data if each.stands_in)
         if stand_ins:
             verdict = f"not judged ({', '.join(stand_ins)})"
@@ -87,6 +95,8 @@ class Verdict:
             "data": labels(data),
             "number": self.number,
             "interval": self.interval,
+            "units": self.units,
+            "visible": self.visible,
             "rule": self.rule,
         }
 

@@ -1,12 +1,14 @@
 """Configs are data: TOML files with a table for each profile, checked against a frozen dataclass.
 
-[quick]            [paper]
-samples = [64]     samples = [64, 128, 256, 512, 1024, 2048]
+[quick]            [paper]                                         [rules.C4]
+samples = [64]     samples = [64, 128, 256, 512, 1024, 2048]       asks = "more"
+
+The table `rules` belongs to both profiles: a rule does not depend on the size of the run that it judges.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -33,12 +35,13 @@ def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
         RecursionError,
     ) as error:  # also for 5,000 digits, or 1,000 brackets
         raise UserError(f"{where} is not a TOML file: {str(error)[:200]}.") from error
+    shared = {"rules": found.pop("rules")} if "rules" in found else {}
     for name, table in found.items():
         if name not in PROFILES or not isinstance(table, dict):
             raise UserError(
-                f"{where}: {_shown(name)[1:-1]} is not a profile; the tables are {', '.join(PROFILES)}."
+                f"{where}: {_shown(name)[1:-1]} is not a profile; the tables are {', '.join(PROFILES)} and rules."
             )
-    return found
+    return {name: {**table, **shared} for name, table in found.items()}
 
 
 def parse(schema: type[T], config: Mapping[str, object]) -> T:
@@ -75,6 +78,15 @@ def _convert(value: Any, kind: Any, name: str) -> Any:
             )
         each_kind = get_args(kind)[0]
         return tuple(_convert(each, each_kind, name) for each in value)
+    if get_origin(kind) is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(
+                f"The setting {name} has to be a table; it is {_shown(value)}."
+            )
+        each_kind = get_args(kind)[1]
+        return {key: _convert(each, each_kind, key) for key, each in value.items()}
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        return parse(kind, value)
     if kind is float and type(value) in (int, float):
         if not abs(value) < LARGEST_FLOAT:
             raise UserError(

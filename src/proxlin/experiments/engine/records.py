@@ -19,6 +19,8 @@ STARTS = {
     "pdf": b"%PDF",
 }  # the files of a figure, and how each begins
 VERDICT = {"claim", "verdict", "profile", "data", "number", "interval", "rule"}
+# columns that records of earlier versions do not have
+LATER = {"units", "visible"}
 DAMAGED = (
     KeyError,
     TypeError,
@@ -63,7 +65,7 @@ def finished_record(text: Any) -> dict[str, Any]:
     for each in record["data"]:
         _demand_texts([each["name"], each["kind"], each["source"]])
     for verdict in record["verdicts"]:
-        _demand(verdict.keys() == VERDICT)
+        _demand(VERDICT <= verdict.keys() <= VERDICT | LATER)
         _demand_texts(verdict.values())
     _demand_number(record["run"]["seconds"])
     return record

@@ -16,6 +16,17 @@ from ...plots.pages import Row, Table, csv_bytes, render
 from .base import CAVEATS, CLAIMS
 
 PAGE = "report.html"
+COLUMNS = (
+    "claim",
+    "verdict",
+    "profile",
+    "data",
+    "number",
+    "interval",
+    "units",
+    "visible",
+    "rule",
+)
 
 
 def write(out: Path, records: Sequence[dict], cases: Sequence[dict]) -> Path:
@@ -50,7 +61,11 @@ def _files(record: dict) -> Iterator[tuple[str, bytes]]:
 def verdicts(records: Sequence[Mapping]) -> list[Row]:
     """Return every verdict of the records as a row: the claim, the verdict and what it rests on."""
     return [
-        {**verdict, "experiment": record["experiment"], "seed": record["seed"]}
+        {
+            **{name: verdict.get(name, "") for name in COLUMNS},
+            "experiment": record["experiment"],
+            "seed": record["seed"],
+        }
         for record in records
         for verdict in record["verdicts"]
     ]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...data.origin import Origin
-from ..tuning import Entry, Tuned, bracket_of, cases_of, work_of
+from ..tuning import FIRST, Entry, Seeds, Tuned, bracket_of, cases_of, work_of
 from .base import Case, Context, Experiment, Plan, Result, register
 from .config import parse, shipped
 
@@ -133,14 +133,18 @@ def plan_of(cases: Sequence[Case]) -> Plan:
 
 
 def tuned_plan(
-    entries: Sequence[Entry], finalists: int, seed: int, more: Sequence[Case] = ()
+    entries: Sequence[Entry],
+    finalists: int,
+    seed: int,
+    more: Sequence[Case] = (),
+    use: Seeds = FIRST,
 ) -> Plan:
     """Return the plan of a sweep that tunes some entries, and then runs `more` cases of known
     number.
     """
     first = bracket_of(entries, 1000 * seed)  # as `first_seed` has it
-    count = cases_of(entries, finalists) + len(more)
-    return Plan(first, count, work_of(entries, finalists) + total_work(more))
+    count = cases_of(entries, finalists, use) + len(more)
+    return Plan(first, count, work_of(entries, finalists, use) + total_work(more))
 
 
 def total_work(cases: Sequence[Case]) -> float:
@@ -193,6 +197,14 @@ def demand_positive(config: Any, *names: str) -> None:
                 raise ValueError(f"{name} has to hold positive numbers.")
         elif not value > 0:
             raise ValueError(f"{name} has to be positive.")
+
+
+def demand_rules(config: Any, *names: str) -> None:
+    """Raise a ValueError unless a config states exactly these rules."""
+    if set(config.rules) != set(names):
+        raise ValueError(
+            f"rules has to state {', '.join(names)}; it states {', '.join(config.rules) or 'none'}."
+        )
 
 
 def demand_known(
