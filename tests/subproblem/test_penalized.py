@@ -131,7 +131,7 @@ def test_never_above_clarabel_to_a_certified_gap(f, name, shape):
         peer = by_clarabel(outer, name, w, c, u, jacobian, kappa)
         assert float(answer.value) <= peer + 1e-8
         assert float(answer.value) >= peer - 1e-7
-        if seed == 2 and shape == WIDE:  # fewer rows than parameters: some are at kinks
+        if seed == 2 and shape == WIDE and name != "groups":  # fewer rows than entries
             assert np.any(np.asarray(penalty.kinks(answer.w)))
 
 

@@ -270,8 +270,10 @@ def orthogonal_lasso():
 def mean_equation_bounded():
     case = mean_equation_linear()
     p, best = case.problem, case.optimum
-    p = px.LossOfMean(p.inner, p.outer, p.data, penalty=px.Bounds(-9.0, best))
-    return ProblemCase(p, jnp.full(3, -1.0), best, 0.0, convex=True)
+    # the second and the third entry of the root are at their bounds
+    bounds = px.Bounds(np.array([-9.0, -9.0, best[2]]), np.array([9.0, best[1], 9.0]))
+    p = px.LossOfMean(p.inner, p.outer, p.data, penalty=bounds)
+    return ProblemCase(p, jnp.full(3, -0.5), best, 0.0, convex=True)
 
 
 # not convex, with a known optimum

@@ -118,28 +118,86 @@ class AbstractPenalty(eqx.Module):
         return self.prox(x, jnp.zeros((), x.dtype))
 
     def excess(self, x: Leaf, best: Leaf, slope: Leaf) -> Array:
-        """Return g(x) - g(best) - <slope, x - best> >= 0, for a subgradient `slope` at `best`."""
+        """Return g(x) - g(best) - <slope, x - best> >= 0, for a subgradient `slope` at `best`.
+
+        Parameters
+        ----------
+        x : an array
+            The parameters; g is finite there.
+        best : an array like x
+            Where the slope is one.
+        slope : an array like x
+            A subgradient of g at `best`, up to rounding.
+
+        Returns
+        -------
+        a number
+            How far g is above its line, at least 0.
+        """
         far = self.value(x) - self.value(best) - jnp.sum(slope * (x - best))
         return jnp.maximum(far, 0)
 
     def kinks(self, x: Leaf) -> Bool[Array, "..."]:
-        """Return which entries sit at a kink or at a bound of g."""
+        """Return which entries sit at a kink or at a bound of g.
+
+        Parameters
+        ----------
+        x : an array
+            The parameters.
+
+        Returns
+        -------
+        an array of True and False, like x
+            Whether an entry stays where it is if F moves a little.
+        """
         return jnp.zeros(x.shape, bool)
 
     def pinned(self, x: Leaf) -> Leaf:
         """Return x, with the entries at kinks and bounds as functions of the numbers of g: they stay
         there if these change.
+
+        Parameters
+        ----------
+        x : an array
+            The parameters.
+
+        Returns
+        -------
+        an array like x
+            The same numbers, with other derivatives.
         """
         return x
 
     def term(self, x: Leaf, unit: Array, scale: Array) -> AbstractTerm | None:
         """Return g(x + unit e) / scale as a function of e for an interior point, or None where it has
         no such form.
+
+        Parameters
+        ----------
+        x : an array
+            Where e is 0.
+        unit : a number
+            The unit of e.
+        scale : a number
+            The unit of g.
+
+        Returns
+        -------
+        an `AbstractTerm`, or None
+            What the exact step asks for.
         """
         return None
 
     def check(self, shape: tuple[int, ...], where: str) -> None:
-        """Raise a sentence where the numbers of g do not fit an array of this shape."""
+        """Raise a sentence where the numbers of g do not fit an array of this shape.
+
+        Parameters
+        ----------
+        shape : a tuple of integers
+            The shape of the array.
+        where : a text
+            The name of the array.
+        """
 
 
 # ------------------------------------------------------------------------------------------- bounds
@@ -150,7 +208,18 @@ class AbstractInterval(AbstractPenalty):
 
     @abc.abstractmethod
     def ends(self, x: Leaf) -> tuple[Array, Array]:
-        """Return low and high in the dtype of x, each a number or of the shape of x."""
+        """Return low and high in the dtype of x, each a number or of the shape of x.
+
+        Parameters
+        ----------
+        x : an array
+            The parameters.
+
+        Returns
+        -------
+        a pair
+            low and high.
+        """
 
     def value(self, x: Leaf) -> Float[Array, ""]:
         low, high = self.ends(x)
@@ -188,8 +257,10 @@ class Bounds(AbstractInterval):
 
     Parameters
     ----------
-    low, high : a number or an array, or None
-        The bounds, one for all entries or one for each; None is no bound.
+    low : a number or an array, or None
+        The least values, one for all entries or one for each; None is no bound.
+    high : a number or an array, or None
+        The largest values.
 
     Raises
     ------
@@ -351,8 +422,8 @@ class L1Penalty(AbstractPenalty):
         return x
 
     def excess(self, x: Leaf, best: Leaf, slope: Leaf) -> Array:
-        """The slope at best != 0 is lam sign(best), whatever rounding says."""
         lam = _weight(self.lam, x)
+        # The slope at best != 0 is lam sign(best), whatever rounding says.
         slope = jnp.where(best == 0, jnp.clip(slope, -lam, lam), lam * jnp.sign(best))
         return jnp.sum(lam * jnp.abs(x) - slope * x)
 
@@ -421,7 +492,7 @@ class GroupL2(AbstractPenalty):
         return x
 
     def excess(self, x: Leaf, best: Leaf, slope: Leaf) -> Array:
-        """The slope at best != 0 is lam best / |best|, whatever rounding says."""
+        # The slope at best != 0 is lam best / |best|, whatever rounding says.
         lam = _weight(self.lam, x)
         rows = _rows(x)
         best = _rows(best)
