@@ -46,6 +46,7 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "inners": "phi of one sample",
             "networks": "small networks",
             "schedules": "step sizes",
+            "penalties": "bounds and norms of w",
         },
     ),
     ("problem", {"problem": "F, its mini-batches, its expansions"}),

@@ -27,6 +27,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
         *("EntropyHinge", "StructuredHinge"),
     ),
+    "penalties": ("AbstractPenalty", "Bounds", "GroupL2", "L1Penalty", "NonNegative"),
     "precision": ("PrecisionWarning",),
     "problem": ("AbstractProblem", "LossOfMean", "MeanOfLosses", "shard"),
     "run": (
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from . import networks as networks
     from . import oracles as oracles
     from . import outers as outers
+    from . import penalties as penalties
     from . import precision as precision
     from . import problem as problem
     from . import run as run
@@ -119,6 +121,11 @@ if TYPE_CHECKING:
     from .outers import Quantile as Quantile
     from .outers import SquaredL2 as SquaredL2
     from .outers import StructuredHinge as StructuredHinge
+    from .penalties import AbstractPenalty as AbstractPenalty
+    from .penalties import Bounds as Bounds
+    from .penalties import GroupL2 as GroupL2
+    from .penalties import L1Penalty as L1Penalty
+    from .penalties import NonNegative as NonNegative
     from .precision import PrecisionWarning as PrecisionWarning
     from .problem import AbstractProblem as AbstractProblem
     from .problem import LossOfMean as LossOfMean

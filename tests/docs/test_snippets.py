@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python(?: needs (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMPARED = {"README.md", "coming-from.md", "troubleshooting.md"}
+COMPARED = {"README.md", "coming-from.md", "penalties.md", "troubleshooting.md"}
 MARK = "-- the end of the block on line {} --"
 
 

@@ -49,6 +49,38 @@ class Frame:
 
 # name -> (what is done, the error, words that must be in the sentence)
 AT_CONSTRUCTION = {
+    "bounds in the wrong order": (
+        lambda: px.Bounds(np.array([0.0, 2.0]), 1.0),
+        ValueError,
+        ["low <= high", "2 and 1", "entry 1"],
+    ),
+    "bounds of two shapes": (
+        lambda: px.Bounds(np.zeros(2), np.ones(3)),
+        ValueError,
+        ["(2,)", "(3,)"],
+    ),
+    "a bound that is nan": (lambda: px.Bounds(np.nan), ValueError, ["low", "None"]),
+    "a bound that is a word": (
+        lambda: px.Bounds("0"),
+        ValueError,
+        ["low", "number", "tree of px.Bounds"],
+    ),
+    "a negative weight of l1": (lambda: px.L1Penalty(-1.0), ValueError, ["lam", "-1"]),
+    "a negative weight of groups": (
+        lambda: px.GroupL2(-1.0),
+        ValueError,
+        ["lam", "-1"],
+    ),
+    "a number for a penalty": (
+        lambda: build(penalty=0.1),
+        TypeError,
+        ["penalty", "px.L1Penalty(0.1)"],
+    ),
+    "a class for a penalty": (
+        lambda: build(penalty={"a": px.NonNegative}),
+        TypeError,
+        ["penalty", "px.NonNegative(...)"],
+    ),
     "leaves of different length": (
         lambda: build(data={"x": X, "y": Y[:3]}),
         ValueError,
@@ -232,6 +264,18 @@ W = np.zeros((3, 2))
 # name -> (the problem, w, the error, words); the problem must be made without complaint, its first
 # call must raise
 AT_THE_FIRST_CALL = {
+    "a penalty of another tree": (
+        lambda: build(penalty={"a": px.NonNegative(), "b": None}),
+        W,
+        ValueError,
+        ["penalty", "structure of w"],
+    ),
+    "bounds of another shape": (
+        lambda: build(penalty=px.Bounds(np.zeros(5))),
+        W,
+        ValueError,
+        ["bound low", "(5,)", "(3, 2)"],
+    ),
     "a matrix from the inner map": (
         lambda: build(lambda w, s: w),
         W,

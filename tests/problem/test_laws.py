@@ -90,11 +90,19 @@ def quantities(p, w, w2, w3, kappas, nu):
     )
     dense = u + jnp.einsum("mkd,d->mk", jacobian, flat(add(w2, -1.0, w)))
     losses = lambda u: jnp.sum(p.coefficients() * jax.vmap(p.outer.value)(u))
-    quadratic = lambda w: jnp.zeros(()) if p.quadratic is None else p.quadratic.value(w)
+    no_quadratic = jnp.zeros(())
+    beside = lambda w: (
+        (no_quadratic if p.quadratic is None else p.quadratic.value(w))
+        + (no_quadratic if p.penalty is None else p.penalty.value(w))
+    )
     affine = p.linearize(w).stack
     return {
         "value, and the value beside the subgradient": (p.value(w), value),
-        "the value is sum c f(u) + quadratic": (value, losses(u) + quadratic(w)),
+        "the value is sum c f(u) + quadratic + g": (value, losses(u) + beside(w)),
+        "without its penalty it is F - g": (
+            p.unpenalized().value(w) + beside(w) - beside_quadratic(p, w),
+            value,
+        ),
         "linearize is exact at its anchor": (linear.value(w), value),
         "linearize has the subgradient at its anchor": (
             flat(linear.subgradient(w)),
@@ -160,9 +168,9 @@ def quantities(p, w, w2, w3, kappas, nu):
         "smoothing is inside the mean": (
             p.smooth(nu).value(w),
             jnp.sum(p.coefficients() * jax.vmap(p.outer.smooth(nu).value)(u))
-            + quadratic(w),
+            + beside(w),
         ),
-        "the subgradient is J' c f'(u) + quadratic'": (
+        "the subgradient is J' c f'(u) + quadratic' + g'": (
             flat(g),
             jnp.einsum(
                 "mkd,mk->d",
@@ -173,9 +181,18 @@ def quantities(p, w, w2, w3, kappas, nu):
                 jnp.zeros(jacobian.shape[2])
                 if p.quadratic is None
                 else flat(p.quadratic.gradient(w))
+            )
+            + (
+                jnp.zeros(jacobian.shape[2])
+                if p.penalty is None
+                else flat(p.penalty.subgradient(w))
             ),
         ),
     }
+
+
+def beside_quadratic(p, w):
+    return jnp.zeros(()) if p.quadratic is None else p.quadratic.value(w)
 
 
 def forward_jacobian(p, w):

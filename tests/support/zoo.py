@@ -243,6 +243,39 @@ def mean_equation_linear():
     return ProblemCase(p, jnp.zeros(3), jnp.asarray(best), 0.0, convex=True)
 
 
+# with a penalty, and a known optimum
+
+
+@problem
+def bounded_median():
+    y = np.array([[3.0], [-1.0], [0.5], [10.0], [2.0]])
+    p = px.MeanOfLosses(lambda w, y: w - y, px.L1(), y, penalty=px.Bounds(-10, 1.5))
+    value = float(np.mean(np.abs(y - 1.5)))
+    return ProblemCase(p, vector(0.0), vector(1.5), value, convex=True)
+
+
+@problem
+def orthogonal_lasso():
+    x, y = np.sqrt(12) * np.linalg.qr(normal(40, 12, 4))[0], normal(41, 12)
+    lam = 0.3
+    ends = x.T @ y / 12
+    best = np.sign(ends) * np.maximum(np.abs(ends) - lam, 0)  # two of four are 0
+    value = np.sum((x @ best - y) ** 2) / 24 + lam * np.sum(np.abs(best))
+    inner = lambda w, s: (s[0] @ w - s[1])[None]
+    p = px.MeanOfLosses(inner, px.SquaredL2(), (x, y), penalty=px.L1Penalty(lam))
+    return ProblemCase(p, jnp.ones(4), jnp.asarray(best), float(value), convex=True)
+
+
+@problem
+def mean_equation_bounded():
+    case = mean_equation_linear()
+    p, best = case.problem, case.optimum
+    # the second and the third entry of the root are at their bounds
+    bounds = px.Bounds(np.array([-9.0, -9.0, best[2]]), np.array([9.0, best[1], 9.0]))
+    p = px.LossOfMean(p.inner, p.outer, p.data, penalty=bounds)
+    return ProblemCase(p, jnp.full(3, -0.5), best, 0.0, convex=True)
+
+
 # not convex, with a known optimum
 
 
@@ -406,6 +439,24 @@ def one_sample():
     )
 
 
+@problem
+def penalties_of_a_tree():
+    case = dict_huber()
+    p = case.problem
+    out = {"V": px.L1Penalty(0.2), "c": px.Bounds(-50.0, np.array([40.0, 60.0]))}
+    penalty = {"W": px.GroupL2(0.1), "b": None, "out": out}
+    p = px.MeanOfLosses(p.inner, p.outer, p.data, ridge=0.1, penalty=penalty)
+    return ProblemCase(p, case.w)
+
+
+@problem
+def mean_with_a_penalty():
+    case = mean_mlp_max()
+    p = case.problem
+    p = px.LossOfMean(p.inner, p.outer, p.data, ridge=0.1, penalty=px.GroupL2(0.05))
+    return ProblemCase(p, case.w)
+
+
 # what the verbs return
 
 
@@ -459,8 +510,11 @@ class SolverCase:
 EXACT = ("interpolation_mlp", "median", "separable_hinge", "interpolation_linear")
 CONVEX = ("geometric_median", "ridge_regression", "interpolation_linear")
 EQUATIONS = ("mean_equation_linear", "mean_equation_tanh")
+PENALIZED = ("orthogonal_lasso", "bounded_median")
 SOLVERS: dict[str, SolverCase] = {
-    "sgd": SolverCase(px.sgd(px.InverseSqrt(0.3)), CONVEX, passes=400, gap=3e-2),
+    "sgd": SolverCase(
+        px.sgd(px.InverseSqrt(0.3)), (*CONVEX, *PENALIZED), passes=400, gap=3e-2
+    ),
     "sgd without replacement": SolverCase(
         px.sgd(px.Inverse(3.0), 3, replace=False), CONVEX, passes=400, gap=2e-2
     ),
@@ -471,9 +525,14 @@ SOLVERS: dict[str, SolverCase] = {
         gap=1e-6,
     ),
     "subgradient_descent": SolverCase(
-        px.subgradient_descent(px.InverseSqrt(0.5)), CONVEX, passes=400, gap=2e-2
+        px.subgradient_descent(px.InverseSqrt(0.5)),
+        (*CONVEX, *PENALIZED),
+        passes=400,
+        gap=2e-2,
     ),
-    "averaged": SolverCase(px.Averaged(px.sgd(0.1)), CONVEX, passes=400, gap=4e-2),
+    "averaged": SolverCase(
+        px.Averaged(px.sgd(0.1)), (*CONVEX, *PENALIZED), passes=400, gap=4e-2
+    ),
     "best so far": SolverCase(
         px.BestSoFar(px.sgd(px.InverseSqrt(0.3))), CONVEX, passes=400, gap=2e-2
     ),
@@ -488,13 +547,13 @@ SOLVERS: dict[str, SolverCase] = {
     ),
     "svrg": SolverCase(
         px.svrg(0.05, nu=0.01),
-        ("geometric_median", "ridge_regression"),
+        ("geometric_median", "ridge_regression", *PENALIZED),
         passes=400,
         gap=1e-2,
     ),
     "casimir_svrg": SolverCase(
         px.casimir_svrg(0.01),
-        ("geometric_median", "ridge_regression"),
+        ("geometric_median", "ridge_regression", *PENALIZED),
         passes=400,
         gap=1e-2,
     ),
@@ -520,22 +579,31 @@ SOLVERS: dict[str, SolverCase] = {
         gap=1e-2,
     ),
     "pli dual": SolverCase(
-        px.pli(0.1, inner="dual"), ("median", *CONVEX), passes=400, gap=1e-5
+        px.pli(0.1, inner="dual"),
+        ("median", *CONVEX, *PENALIZED),
+        passes=400,
+        gap=1e-5,
     ),
     "prox_linear": SolverCase(
         px.prox_linear(),
-        (*EXACT, *CONVEX[:2], "mean_equation_linear", "mean_equation_tanh"),
+        (*EXACT, *CONVEX[:2], *EQUATIONS, *PENALIZED, "mean_equation_bounded"),
         130,
         1e-9,
     ),
     "prox_linear fixed": SolverCase(
-        px.prox_linear(0.3), ("geometric_median", "mean_equation_tanh"), 100, gap=1e-8
+        px.prox_linear(0.3),
+        ("geometric_median", "mean_equation_tanh", *PENALIZED),
+        100,
+        gap=1e-8,
     ),
     "prox_linear accelerated": SolverCase(
-        px.prox_linear(accelerated=True), EXACT[:1], passes=200, gap=1e-8
+        px.prox_linear(accelerated=True), (*EXACT[:1], *PENALIZED), passes=200, gap=1e-8
     ),
     "stochastic_prox_linear": SolverCase(
-        px.stochastic_prox_linear(px.InverseSqrt(1.0), 3), CONVEX, 400, gap=3e-2
+        px.stochastic_prox_linear(px.InverseSqrt(1.0), 3),
+        (*CONVEX, *PENALIZED),
+        400,
+        gap=3e-2,
     ),
     "gauss_newton": SolverCase(
         px.stochastic_gauss_newton(30.0, 3, 2, subsolver="apg"),
@@ -548,7 +616,7 @@ SOLVERS: dict[str, SolverCase] = {
     ),
     "gauss_newton svrg": SolverCase(
         px.stochastic_gauss_newton(1.0, 3, None, "svrg", 5),
-        EQUATIONS[:1],
+        (*EQUATIONS[:1], "mean_equation_bounded"),
         400,
         gap=1e-6,
     ),

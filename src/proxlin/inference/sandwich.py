@@ -74,7 +74,8 @@ def covariance(problem: AbstractProblem, w: Params, kind: str = "sandwich") -> M
         The problem is no `MeanOfLosses`, or f has kinks of another kind, or it is called inside of
         a trace.
     ValueError
-        The kind does not go with the problem, or there are too many parameters.
+        The kind does not go with the problem, the problem has a penalty, or there are too many
+        parameters.
 
     See Also
     --------
@@ -94,6 +95,11 @@ def covariance(problem: AbstractProblem, w: Params, kind: str = "sandwich") -> M
     if not isinstance(problem, MeanOfLosses):
         raise TypeError(
             f"covariance needs a MeanOfLosses, whose rows are independent losses; it got {type(problem).__name__}."
+        )
+    if problem.penalty is not None:
+        raise ValueError(
+            "covariance has no formula for a minimiser with a penalty, which sits at bounds or kinks of it; take "
+            "px.bootstrap."
         )
     one_of(kind, "kind", KINDS)
     w = check_parameters(w, problem.data)

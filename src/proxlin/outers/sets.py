@@ -228,6 +228,45 @@ class Space(AbstractSet):
         return float("inf")
 
 
+class OpenSpace(AbstractBarrier):
+    """R^k as an interior point walks through it: there is no boundary, and nothing is complementary.
+
+    The multipliers are zeros, which stand for the shape of v.
+    """
+
+    unbounded: ClassVar[bool] = True
+
+    def maximizer(self, z: Blocks, rho: Each) -> Blocks:
+        return Space().maximizer(z, rho)
+
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> Array:
+        return jnp.zeros_like(v)
+
+    def normal(self, y: Array) -> Blocks:
+        return y
+
+    def complementarity(self, v: Blocks, y: Array) -> tuple[Each, int]:
+        return jnp.zeros(v.shape[:1], v.dtype), 0
+
+    def scaling(self, v: Blocks, y: Array) -> Array:
+        return y
+
+    def curvature(self, W: Array, y: Array) -> tuple[Blocks, Blocks]:
+        return y, y
+
+    def aim(self, W: Array, y: Any, target: Each, dv: Blocks, dy: Any) -> Array:
+        return y
+
+    def constant(self, W: Array, p: Array) -> Blocks:
+        return p
+
+    def follow(self, W: Array, y: Any, p: Array, dv: Blocks) -> Array:
+        return y
+
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
+        return jnp.full(v.shape[:1], jnp.inf, v.dtype)
+
+
 # --------------------------------------------------------------------------------------------- ball
 
 

@@ -1,5 +1,5 @@
-"""The two problems, F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset, and the four
-verbs.
+"""The two problems, F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset + g(w), and the
+four verbs.
 
 MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) sum_i s_i phi_i(w), c_1 = 1
 

@@ -1,4 +1,4 @@
-"""F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset, and the four verbs."""
+"""F(w) = sum_i c_i f(u_i(w)) + weight/2 |w - center|^2 + offset + g(w), and the four verbs."""
 
 import abc
 import dataclasses
@@ -36,6 +36,7 @@ from ..inners import (
 )
 from ..inputs import as_arrays
 from ..outers import AbstractOuter
+from ..penalties import Penalties, as_penalties
 from ..precision import at_rest, in_the_precision_of_w, is_wide, scope
 from ..shown import shown
 from ..slips import explained, returned
@@ -48,6 +49,7 @@ from ..types import (
     dtype_of,
     has_x64,
     is_concrete,
+    is_parameter,
     parameters,
 )
 from . import rows
@@ -59,8 +61,8 @@ MOST_BYTES = 2**26  # of data that is copied for rows to be added
 
 
 class AbstractProblem(eqx.Module):
-    """A problem F(w) = sum_i c_i f(u_i(w)) + quadratic(w). Every verb returns a problem; none of them
-    copies data or runs phi.
+    """A problem F(w) = sum_i c_i f(u_i(w)) + quadratic(w) + g(w), g a penalty or nothing. Every verb
+    returns a problem and leaves g alone; none of them copies data or runs phi.
 
     Laws: `p.linearize(w).value(w) == p.value(w)`; `p[0:n].value(w) == p.value(w)`;
     `p.smooth(nu)[batch] == p[batch].smooth(nu)`; regularising twice is regularising once with the merged quadratic.
@@ -94,6 +96,7 @@ class AbstractProblem(eqx.Module):
     single: bool = eqx.field(static=True)
     split: Split | None = eqx.field(static=True)  # how the rows lie on several devices
     count: Array | None  # how many rows count, from the first on; None: all of them
+    penalty: Penalties | None = None  # g, the bounds and norms of w
 
     def __repr__(self) -> str:
         return shown(self)
@@ -197,7 +200,7 @@ class AbstractProblem(eqx.Module):
 
     @in_the_precision_of_w
     def value(self, w: Params) -> Float[Array, ""]:
-        """Return F(w).
+        """Return F(w), with its ridge and its penalty: inf where w is outside of bounds.
 
         Parameters
         ----------
@@ -503,14 +506,44 @@ class AbstractProblem(eqx.Module):
         return _replace(self, quadratic=merged if has_x64() else at_rest(merged))
 
     def plain(self) -> "AbstractProblem":
-        """Return the losses alone, without the quadratic.
+        """Return the losses alone, without the quadratic and the penalty.
 
         Returns
         -------
         a problem
-            F without its ridge and proximal terms.
+            F without its ridge, its proximal terms and its penalty.
         """
-        return _replace(self, quadratic=None)
+        return _replace(self, quadratic=None, penalty=None)
+
+    def unpenalized(self) -> "AbstractProblem":
+        """Return F - g, the losses and the quadratic: what a proximal step takes the slope of.
+
+        Returns
+        -------
+        a problem
+            F without its penalty.
+        """
+        return _replace(self, penalty=None)
+
+    def feasible(self, w: Params) -> Params:
+        """Return the point nearest to w that is within the bounds of the penalty: w itself, where
+        there are none.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a tree like w
+            Its parameters are within the bounds.
+        """
+        if self.penalty is None:
+            return w
+        self.penalty.check(w)
+        at, rest = eqx.partition(w, is_parameter)
+        return eqx.combine(self.penalty.nearest(at), rest)
 
     def expanded_at(self) -> tuple["AbstractProblem", Params]:
         """Return the problem that a linearised one came from, and where it was linearised.
@@ -646,6 +679,8 @@ class AbstractProblem(eqx.Module):
             check_like(self.inner.anchor, w, "The point of linearize")
         if self.quadratic is not None and self.quadratic.center is not None:
             check_like(self.quadratic.center, w, "The center of regularize")
+        if self.penalty is not None:
+            self.penalty.check(w)
         return call(function, self, w)
 
     def _phi(self, w: Params, sample: Any) -> Float[Array, " k"]:
@@ -735,18 +770,22 @@ def value_of_stack(
     """Return F(w), where the blocks u = u(w) are known already."""
     losses = jax.vmap(problem.outer.value)(u)
     value = jnp.sum(problem.coefficients().astype(losses.dtype) * losses)
-    if problem.quadratic is None:
-        return value
-    return value + problem.quadratic.value(w)
+    if problem.quadratic is not None:
+        value = value + problem.quadratic.value(w)
+    if problem.penalty is not None:
+        value = value + problem.penalty.value(w)
+    return value
 
 
 def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, Params]:
     value, gradient = problem._losses(w)
-    if problem.quadratic is None:
-        return value, gradient
-    return value + problem.quadratic.value(w), optax.tree.add(
-        gradient, problem.quadratic.gradient(w)
-    )
+    if problem.quadratic is not None:
+        value = value + problem.quadratic.value(w)
+        gradient = optax.tree.add(gradient, problem.quadratic.gradient(w))
+    if problem.penalty is not None:
+        value = value + problem.penalty.value(w)
+        gradient = optax.tree.add(gradient, problem.penalty.subgradient(w))
+    return value, gradient
 
 
 # What people write for a loss elsewhere, and what it is here.
@@ -820,6 +859,7 @@ def construct(
     data: Any,
     ridge: Any,
     weights: Any,
+    penalty: Any,
 ) -> None:
     """Set the checked fields of a new problem."""
     check_maps(inner, outer)
@@ -844,6 +884,7 @@ def construct(
         problem.quadratic = Quadratic(ridge, None, number(0.0, "The offset"))
     problem.single = False
     problem.count = None
+    problem.penalty = as_penalties(penalty)
 
 
 def _replace(problem: Any, **changes: Any) -> Any:

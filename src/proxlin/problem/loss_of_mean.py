@@ -19,8 +19,8 @@ from .rows import fold_rows
 
 
 class LossOfMean(AbstractProblem):
-    """The problem F(w) = f((1/n) sum_i s_i phi_i(w)) + ridge/2 |w|^2; the weights s are scaled to mean
-    1.
+    """The problem F(w) = f((1/n) sum_i s_i phi_i(w)) + ridge/2 |w|^2 + g(w); the weights s are
+    scaled to mean 1, and g is a penalty or nothing.
 
     A mini-batch of it, `p[batch]`, is a biased estimate: f of a mean of fewer samples.
 
@@ -36,11 +36,14 @@ class LossOfMean(AbstractProblem):
         The weight of |w|^2 / 2, at least 0.
     weights : a vector (n,), or None
         One weight or one True or False for each sample.
+    penalty : a penalty such as `px.NonNegative()`, a tree of them, or None
+        A convex term g(w): bounds, l1 or groups. A tree is like w, with None where w has no such
+        term; one penalty alone is for every array of w.
 
     Raises
     ------
     TypeError
-        inner is no function, or outer is no outer function.
+        inner is no function, outer is no outer function, or penalty has something else in it.
     ValueError
         The data have no common leading axis, or a number is out of range.
 
@@ -66,8 +69,9 @@ class LossOfMean(AbstractProblem):
         data: Any,
         ridge: Any = 0.0,
         weights: Any = None,
+        penalty: Any = None,
     ):
-        construct(self, inner, outer, data, ridge, weights)
+        construct(self, inner, outer, data, ridge, weights, penalty)
 
     def coefficients(self) -> Float[Array, " m"]:
         if self.weights is None:

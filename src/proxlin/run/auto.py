@@ -16,7 +16,7 @@ from ..solvers.lbfgs import lbfgs
 from ..solvers.model_based import sgd
 from ..solvers.prox_linear import prox_linear
 from ..subproblem import dual_set, is_dense
-from ..types import Params
+from ..types import Params, dtype_of
 from .loop import Limits, advance
 
 PATIENCE = 5.0  # seconds that a run of exact steps may take
@@ -48,12 +48,14 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
         if isinstance(problem, LossOfMean):
             reason = "exact prox-linear with adaptive kappa, whose dual has only as many variables as outputs"
             return prox_linear(), reason
-        if _gradient_seconds(problem, w) <= PATIENCE:
+        if problem.penalty is None and _gradient_seconds(problem, w) <= PATIENCE:
             return lbfgs(), (
                 "L-BFGS on all the data, as exact steps would take too long or have no quick method "
                 "for this outer function"
             )
         why = "both exact steps and gradients of all the data would take too long"
+        if problem.penalty is not None:
+            why = "exact steps would take too long, and L-BFGS cannot take a penalty"
     else:
         why = "an exact step needs an outer function with a projection"
     step, tried = _best_step(problem, w)
@@ -69,12 +71,17 @@ def exact_seconds(problem: AbstractProblem, w: Params) -> float | None:
     """
     V, _ = dual_set(problem.outer)
     known = V.unbounded or V.barrier() is not None
+    direct = V.unbounded
+    if problem.penalty is not None:
+        one = jnp.ones((), dtype_of(w))
+        known = known and problem.penalty.terms(w, one, one) is not None
+        direct = False  # an interior point walks between the bounds, whatever V is
     if not known or not is_dense(problem, w):
         return None
     d = sum(x.size for x in jax.tree.leaves(w))
     rows = problem.coefficients().shape[0] * problem.outputs(w)
     order = min(rows, d)
-    systems = 1 if V.unbounded else SYSTEMS
+    systems = 1 if direct else SYSTEMS
     work = systems * (2 * rows * d * order + order**3)
     steps = STEPS_OF_AFFINE if problem.is_affine(w) else STEPS
     return steps * (BESIDE + work / RATE)

@@ -2,11 +2,13 @@
 
     0 = sum_i c_i J_i(w)' v_i + quadratic'(w)          v_i in df(u_i)
     0 = P_i u_i(w)                                     P_i: along the face of V that holds v_i
+    0 = w_j - bound_j                                  for the entries at a bound or a kink of a penalty
 
 Where no u_i sits at a kink of f, the first line alone says how w moves: w. = -H^-1 g., with H the
 Hessian of F and g. the change of its gradient. At a kink v_i is free along a face of V, and the second
-line says that u_i stays at the kink: w moves on that manifold. Where the manifold is not the same
-nearby, this is the derivative of one selection.
+line says that u_i stays at the kink: w moves on that manifold. With a penalty g, the first line has g' in it
+and holds for the other entries of w alone. Where the manifold is not the same nearby, this is the derivative of one
+selection.
 """
 
 from collections.abc import Callable
@@ -86,19 +88,56 @@ def derivative(
     slope_dot = jax.jvp(lambda m: slope(m, flat), (moving,), (direction,))[1]
     push = lambda t: jax.jvp(lambda x: slope(moving, x), (flat,), (t,))[1]
     if flat.size > DENSE and kinks is None:
+        if problem.penalty is not None:
+            flat_dot = _free_entries(moving, still, direction, w, push, slope_dot)
+            return unravel(flat_dot), value_dot
         flat_dot = jax.scipy.sparse.linalg.cg(push, -slope_dot, tol=1e-10)[0]
         return unravel(flat_dot), value_dot
     H = jax.vmap(push, out_axes=1)(jnp.eye(flat.size, dtype=flat.dtype))
-    if kinks is None:
+    if kinks is None and problem.penalty is None:
         return unravel(_pinv(H) @ -slope_dot), value_dot
 
     def held(moving: Any, flat: Array) -> Array:
-        u = eqx.combine(moving, still).stack(unravel(flat))
-        return kinks.along(u[..., None])[..., 0].reshape(-1)
+        problem = eqx.combine(moving, still)
+        at = unravel(flat)
+        parts = []
+        if kinks is not None:
+            u = problem.stack(at)
+            parts.append(kinks.along(u[..., None])[..., 0].reshape(-1))
+        if problem.penalty is not None:
+            parts.append(_off_the_bounds(problem, at))
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
     held_dot = jax.jvp(lambda m: held(m, flat), (moving,), (direction,))[1]
     A = jax.jacfwd(lambda x: held(moving, x))(flat)
     return unravel(_on_manifold(H, A, slope_dot, held_dot)), value_dot
+
+
+def _off_the_bounds(problem: AbstractProblem, w: Params) -> Array:
+    """Return w_j - bound_j for the entries that sit at a bound or a kink of the penalty, else 0."""
+    assert problem.penalty is not None
+    at, _ = ravel_pytree(problem.penalty.kinks(w))
+    pinned, _ = ravel_pytree(problem.penalty.pinned(w))
+    flat, _ = ravel_pytree(w)
+    return jnp.where(at, flat - pinned, 0)
+
+
+def _free_entries(
+    moving: Any, still: Any, direction: Any, w: Params, push: Callable, slope_dot: Array
+) -> Array:
+    """Return how w moves where f is smooth and w is long: some entries with their bounds, and the
+    others by conjugate gradients.
+    """
+    problem = eqx.combine(moving, still)
+    held, _ = ravel_pytree(problem.penalty.kinks(w))
+    off = lambda m: _off_the_bounds(eqx.combine(m, still), w)
+    across = -jax.jvp(off, (moving,), (direction,))[1]
+    right = jnp.where(held, 0, -slope_dot - push(across))
+
+    def on_free(t: Array) -> Array:
+        return jnp.where(held, t, push(jnp.where(held, 0, t)))
+
+    return across + jax.scipy.sparse.linalg.cg(on_free, right, tol=1e-10)[0]
 
 
 def _on_manifold(H: Array, A: Array, slope_dot: Array, held_dot: Array) -> Array:
@@ -134,7 +173,9 @@ def _kinks(problem: AbstractProblem, w: Params) -> Kinks | None:
     expansion = subproblem.expand(problem, w)
     quadratic = subproblem.proximal(problem, kappa, w)
     tol = jnp.asarray(1e-12, dtype_of(w))  # raised to what the arithmetic has
-    v = subproblem.solve(expansion, quadratic, problem.outer, tol).v
+    v = subproblem.solve(
+        expansion, quadratic, problem.outer, tol, penalty=problem.penalty
+    ).v
     return kinks_of(problem, v)
 
 
@@ -147,14 +188,16 @@ def _slopes(problem: AbstractProblem, u: Array, kinks: Kinks | None) -> Array:
 
 
 def _gradient(problem: AbstractProblem, w: Params, kinks: Kinks | None) -> Array:
-    """Return sum_i c_i J_i' v_i + quadratic', as one vector."""
+    """Return sum_i c_i J_i' v_i + quadratic' + g', as one vector."""
     u = problem.stack(w)
     c = problem.coefficients().astype(u.dtype)
     v = c[:, None] * _slopes(problem, u, kinks)
     total, _ = ravel_pytree(problem.pull(w, v))
-    if problem.quadratic is None:
-        return total
-    return total + ravel_pytree(problem.quadratic.gradient(w))[0]
+    if problem.quadratic is not None:
+        total = total + ravel_pytree(problem.quadratic.gradient(w))[0]
+    if problem.penalty is not None:
+        total = total + ravel_pytree(problem.penalty.subgradient(w))[0]
+    return total
 
 
 def _envelope(problem: AbstractProblem, w: Params, kinks: Kinks | None) -> Array:
@@ -165,6 +208,11 @@ def _envelope(problem: AbstractProblem, w: Params, kinks: Kinks | None) -> Array
     v = jax.lax.stop_gradient(_slopes(problem, u, kinks))
     losses = jax.vmap(problem.outer.value)(here)
     total = jnp.sum(c * (losses + jnp.sum(v * (u - here), axis=-1)))
-    if problem.quadratic is None:
+    if problem.quadratic is not None:
+        total = total + problem.quadratic.value(w)
+    if problem.penalty is None:
         return total
-    return total + problem.quadratic.value(w)
+    # F pays its slope for each unit that a bound moves.
+    slope = _gradient(jax.lax.stop_gradient(problem.unpenalized()), w, kinks)
+    off = _off_the_bounds(problem, w)
+    return total + problem.penalty.value(w) - jnp.sum(slope * off)

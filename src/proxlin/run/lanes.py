@@ -62,6 +62,8 @@ def fits(problem: AbstractProblem, w: Params, solver: AbstractSolver) -> bool:
         return False
     if not isinstance(problem, MeanOfLosses) or problem.split is not None:
         return False
+    if problem.penalty is not None:  # a lane knows the sets V alone
+        return False
     V, _ = dual_set(problem.outer)
     rows = len(problem) * problem.outputs(w)
     d = sum(x.size for x in jax.tree.leaves(w))

@@ -141,6 +141,7 @@ def _sum(total: Calls | None, calls: Calls | None) -> Calls | None:
 
 def initial_state(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> Any:
     """Return the state at w with strong dtypes, so that the second call of `advance` does not
-    compile again.
+    compile again. A w outside of the bounds of a penalty is projected onto them.
     """
+    w = problem.feasible(w)
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), solver.init(problem, w))

@@ -475,6 +475,7 @@ def _new_slot(
     problem: AbstractProblem, solver: AbstractSolver, w: Params, head: Found | None
 ) -> _Slots:
     """Return a slot at the start of a problem, or where its lane ended."""
+    w = problem.feasible(w)
     state = initial_state(problem, solver, w)
     if head is None:
         return _Slots(problem.value(w), state, jnp.int32(0), Calls())
@@ -535,7 +536,8 @@ def _one_round(
         )
         calls = Calls() if record.calls is None else record.calls
         over = has_ended(record, limits, prices, len(problem))
-        result = judged(problem, w, slot.start, record, limits, prices)
+        start = problem.feasible(w)
+        result = judged(problem, start, slot.start, record, limits, prices)
         return _Slots(slot.start, state, record.step, calls), result, over
 
     taken = static.taken(leaves, index)

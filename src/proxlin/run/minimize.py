@@ -71,7 +71,8 @@ def minimize(
     problem : a problem
         F, such as `px.MeanOfLosses(inner, outer, data)`.
     w : a tree
-        The start.
+        The start. One outside of the bounds of a penalty is projected onto them, and the message
+        says so.
     solver : a solver, or "auto"
         The method, such as `px.sgd(0.1)`; "auto" chooses one and says why.
     passes : a number, or None
@@ -127,6 +128,7 @@ def minimize(
     w = check_parameters(w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
+    at, projected = _within(bound, at)
     solver, why = _chosen(solver, bound, at)
     solver.check(bound)
     if passes is None and steps is None:
@@ -156,7 +158,23 @@ def minimize(
         else:
             run.go_on(resume, at)
         status = run.until(budget, bar)
-    return run.solution(status, why + run.message(status, budget) + note)
+    return run.solution(status, why + run.message(status, budget) + note + projected)
+
+
+def _within(problem: AbstractProblem, w: Params) -> tuple[Params, str]:
+    """Return the start within the bounds of the penalty, and a sentence where it was outside."""
+    if problem.penalty is None:
+        return w, ""
+    near = problem.feasible(w)
+    pairs = zip(jax.tree.leaves(w), jax.tree.leaves(near), strict=True)
+    moved = sum(int(jnp.sum(x != y)) for x, y in pairs)
+    if not moved:
+        return w, ""
+    entries = "1 entry" if moved == 1 else f"{moved} entries"
+    return (
+        near,
+        f" The start was outside of the bounds in {entries}, and was projected onto them.",
+    )
 
 
 def _chosen(

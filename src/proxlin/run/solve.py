@@ -100,7 +100,7 @@ def solve(
     problem : a problem
         F; its arrays may be traced.
     w : a tree
-        The start.
+        The start; outside of the bounds of a penalty it is projected onto them.
     solver : a solver, or None
         The method; None is exact prox-linear.
     steps : an integer, or None
@@ -167,8 +167,10 @@ def run_pure(
     key: Key,
     limits: Limits,
 ) -> Result:
-    """Return the result, with its derivatives; arguments are checked, and w is parameters alone."""
-    return differentiable(_run, problem, w, (solver, key, limits))
+    """Return the result, with its derivatives; arguments are checked, and w is parameters alone. A
+    start outside of bounds is projected onto them.
+    """
+    return differentiable(_run, problem, problem.feasible(w), (solver, key, limits))
 
 
 def checked_solver(solver: Any, who: str) -> AbstractSolver:

@@ -131,6 +131,8 @@ class AbstractSolver(eqx.Module):
     # the kind of problem that it needs
     problems: ClassVar[type[AbstractProblem]] = AbstractProblem
     instead: ClassVar[str] = "sgd"  # what to take where the problem is of another kind
+    # whether a step takes the prox of the problem's penalty: else such a problem is refused
+    takes_penalty: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return shown(self)
@@ -314,9 +316,12 @@ class AbstractSolver(eqx.Module):
         ------
         TypeError
             The problem or its f is of another kind.
+        ValueError
+            The problem has a penalty, and this solver cannot take one.
         """
         self._check_kind(problem, self.problems, "a problem of the class")
         self._check_kind(problem.outer, self.outers, "an outer function of the class")
+        check_penalty(problem, self.takes_penalty, self.name())
 
     def _check_kind(self, given: Any, needed: type, what: str) -> None:
         if isinstance(given, needed):
@@ -382,6 +387,15 @@ def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
     """
     size = jnp.maximum(kappa * jnp.abs(value), jnp.finfo(value.dtype).tiny)
     return slope / jnp.sqrt(size)
+
+
+def check_penalty(problem: AbstractProblem, takes: bool, who: str) -> None:
+    """Raise a sentence where a problem has a penalty that its solver cannot take."""
+    if problem.penalty is None or takes:
+        return
+    raise ValueError(
+        f"{who} cannot take the penalty of this problem; take prox_linear, pli, svrg or sgd, whose steps are proximal."
+    )
 
 
 def check_solver(solver: Any, name: str = "solver") -> None:

@@ -85,6 +85,7 @@ class CasimirSVRG(AbstractInnerSolver):
 
     problems = MeanOfLosses
     instead = "stochastic_gauss_newton"
+    takes_penalty = True
 
     nu: Callable
     kappa: Callable | None
@@ -120,7 +121,7 @@ class CasimirSVRG(AbstractInnerSolver):
             bound = bound + (lam + kappa)
         step = 1 / bound
         indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
-        start = self._start(state, kappa, lam)
+        start = self._start(problem, state, kappa, lam)
         snapshot = None
         if state.seen is not None:
             # Epoch 0 starts at the anchor. `cond` keeps one epoch in the program where a loop that
@@ -138,7 +139,8 @@ class CasimirSVRG(AbstractInnerSolver):
         b = a * a * r - lam
         alpha = (-b + jnp.sqrt(b * b + 4 * r * r1 * a * a)) / (2 * r1)
         beta = a * (1 - a) * r / (a * a * r + alpha * r1)
-        z = optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w))
+        # phi is not asked outside of bounds
+        z = problem.feasible(optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w)))
         new = CasimirState(w, z, state.z, alpha, state.norm, state.t + 1, state.seen)
         return new, Info()
 
@@ -214,13 +216,17 @@ class CasimirSVRG(AbstractInnerSolver):
         lam = _ridge(problem, dtype)
         return jnp.where(share > lam, share - lam, share)
 
-    def _start(self, state: CasimirState, kappa: Array, lam: Array) -> Params:
+    def _start(
+        self, problem: AbstractProblem, state: CasimirState, kappa: Array, lam: Array
+    ) -> Params:
         if self.warm_start == "center":
             return state.z
         if self.warm_start == "previous":
             return state.w
-        return optax.tree.add_scale(
-            state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old)
+        return problem.feasible(
+            optax.tree.add_scale(
+                state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old)
+            )
         )
 
 

@@ -107,9 +107,11 @@ def kinks(problem: AbstractProblem, v: Float[Array, "m k"]) -> Kinks:
 
 
 def remember(problem: AbstractProblem, w: Params) -> Memory | None:
-    """Return an empty memory, or None where every step is a plain one: by shapes, or because f has
-    no kinks.
+    """Return an empty memory, or None where every step is a plain one: by shapes, because f has no
+    kinks, or because of a penalty, whose kinks a frame does not know.
     """
+    if problem.penalty is not None:
+        return None
     d = sum(x.size for x in jax.tree.leaves(w))
     _, rho = subproblem.dual_set(problem.outer)
     has_kinks = isinstance(rho, float) and rho == 0

@@ -1,6 +1,7 @@
 """Block dual coordinate ascent on a linearised problem: it has no parameter, and it knows its gap.
 
     min_x sum_i c_i f(u_i(x)) + weight/2 |x - center|^2,     x(v) = center - (1/weight) sum_i c_i J_i' v_i
+                                                (of that the prox of g / weight, where there is a penalty g)
     block i:  min_{v in V} a/2 (v - v_i)' G_i (v - v_i) - <v - v_i, u_i> + rho/2 |v|^2,     G_i = J_i J_i'
 
 with a = c_i / weight.
@@ -25,11 +26,14 @@ ROUNDS = 20
 
 
 class DualState(eqx.Module):
-    """The primal point x(v), the dual variables, and the Gram matrices of the blocks."""
+    """The primal point x(v), the dual variables, and the Gram matrices of the blocks; with a penalty
+    also the point `ahead` of which x(v) is the prox.
+    """
 
     w: Params
     v: Float[Array, "n k"]
     grams: Float[Array, "n k k"]
+    ahead: Params | None = None
 
 
 class DualAscent(AbstractInnerSolver):
@@ -39,6 +43,7 @@ class DualAscent(AbstractInnerSolver):
 
     problems = MeanOfLosses
     outers = AbstractProximable
+    takes_penalty = True
 
     def init(self, problem: AbstractProblem, w: Params) -> DualState:
         return self.restart(problem, w, self.remember(problem, w), None)
@@ -55,9 +60,11 @@ class DualAscent(AbstractInnerSolver):
         center = _quadratic(problem).center
         weight, c = _scales(problem, center)
         pulled = problem.plain().pull(center, c[:, None] * memory)
-        return DualState(
-            optax.tree.add_scale(center, -1 / weight, pulled), memory, grams
-        )
+        ahead = optax.tree.add_scale(center, -1 / weight, pulled)
+        if problem.penalty is None:
+            return DualState(ahead, memory, grams)
+        x = problem.penalty.prox(ahead, 1 / weight)
+        return DualState(x, memory, grams, ahead)
 
     def keep(self, state: DualState) -> Array:
         return state.v
@@ -76,16 +83,22 @@ class DualAscent(AbstractInnerSolver):
         ) -> tuple[tuple[Params, Array], None]:
             x, v = carry
             one = losses[i]
-            u, pull = jax.vjp(lambda p: one.stack(p)[0], x)
+            u, pull = jax.vjp(lambda p: one.stack(p)[0], respond(x))
             new = _block(V, state.grams[i] * (c[i] / weight), u, v[i], rho)
             x = optax.tree.add_scale(x, -c[i] / weight, pull(new - v[i])[0])
             return (x, v.at[i].set(new)), None
 
+        penalty = problem.penalty
+        respond = lambda x: x if penalty is None else penalty.prox(x, 1 / weight)
+        start = state.w if penalty is None else state.ahead
         indices = jax.random.randint(drawn, (n,), 0, n, jnp.int32)
-        x, v = jax.lax.scan(body, (state.w, problem.whole(state.v)), indices)[0]
+        x, v = jax.lax.scan(body, (start, problem.whole(state.v)), indices)[0]
         # Whole on both sides of the loop: else XLA splits v in it over devices, and gathers it at
         # each step.
-        return DualState(x, problem.whole(v), state.grams), Info()
+        v = problem.whole(v)
+        if penalty is None:
+            return DualState(x, v, state.grams), Info()
+        return DualState(respond(x), v, state.grams, x), Info()
 
     def gap(self, problem: AbstractProblem, state: DualState) -> Array:
         """Return F(x) - D(v) = sum_i c_i [f(u_i) - <v_i, u_i> + f*(v_i)] >= 0 at x = x(v), where f*

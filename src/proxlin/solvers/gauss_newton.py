@@ -19,6 +19,7 @@ from .. import subproblem
 from ..checks import one_of, whole
 from ..cost import Prices
 from ..outers import AbstractOuter, AbstractProximable
+from ..penalties import Penalties
 from ..problem import AbstractProblem, Expansion, LossOfMean, Quadratic
 from ..schedules import as_schedule
 from ..types import Key, Params, dtype_of
@@ -31,19 +32,25 @@ ESTIMATORS = ("minibatch", "sarah", "svrg")
 APG_TOL = 1e-6
 APG_STEPS = 100  # ... and so is this number of iterations
 
-Subsolver = Callable[[Expansion, Quadratic, AbstractOuter], tuple[Params, Array | None]]
+Subsolver = Callable[
+    [Expansion, Quadratic, AbstractOuter, Penalties | None],
+    tuple[Params, Array | None],
+]
 
 
 def solve_exactly(
-    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter, penalty: Penalties | None
 ) -> tuple[Params, Array]:
-    """Return argmin_x f(u + J (x - w)) + quadratic(x) to machine precision, and its certified gap."""
-    answer = subproblem.solve(at, quadratic, f, jnp.zeros((), dtype_of(at.w)))
+    """Return argmin_x f(u + J (x - w)) + quadratic(x) + g(x) to machine precision, and its certified
+    gap.
+    """
+    tol = jnp.zeros((), dtype_of(at.w))
+    answer = subproblem.solve(at, quadratic, f, tol, penalty=penalty)
     return answer.w, answer.gap
 
 
 def solve_by_gradients(
-    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter, penalty: Penalties | None
 ) -> tuple[Params, None]:
     """Return the same by accelerated proximal gradient on the dual (ADPG of Tran-Dinh et al. 2020),
     without a gap.
@@ -51,6 +58,7 @@ def solve_by_gradients(
     v+ = prox_{f*/L}(y - (J J'y / M - u) / L),  L = |J J'|_F / M,  y = v+ + (tau - 1) / tau+ (v+ - v)
     """
     assert isinstance(f, AbstractProximable)
+    assert penalty is None  # `check` refuses it
     J = at.jacobian[0]
     M = quadratic.weight.astype(J.dtype)
     center, unravel = ravel_pytree(quadratic.center)
@@ -111,6 +119,7 @@ class StochasticGaussNewton(AbstractSolver):
     outers = AbstractProximable
     problems = LossOfMean
     instead = "stochastic_prox_linear for a mean of losses, or sgd"
+    takes_penalty = True
 
     kappa: Callable
     estimator: AbstractEstimator
@@ -136,7 +145,7 @@ class StochasticGaussNewton(AbstractSolver):
             problem, batches, w, state.t, state.memory
         )
         w, gap = self.subsolver(
-            at, subproblem.proximal(problem, kappa, w), problem.outer
+            at, subproblem.proximal(problem, kappa, w), problem.outer, problem.penalty
         )
         return GaussNewtonState(w, memory, state.t + 1), Info(calls, gap=gap)
 
@@ -151,6 +160,11 @@ class StochasticGaussNewton(AbstractSolver):
         AbstractSolver.check(self, problem)
         if self.subsolver is solve_exactly:
             _check_exact(problem.outer)
+        elif problem.penalty is not None:
+            raise ValueError(
+                'stochastic_gauss_newton(subsolver="apg") cannot take the penalty of this problem; take '
+                'subsolver="exact".'
+            )
 
     def remedy(self) -> str:
         first = float(jnp.max(jnp.asarray(self.kappa(jnp.zeros((), jnp.int32)))))

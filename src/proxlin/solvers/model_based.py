@@ -3,7 +3,7 @@ solver.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from ..cost import Prices
 from ..problem import AbstractProblem, MeanOfLosses
 from ..schedules import as_schedule
 from ..types import Key, Params, dtype_of, is_concrete
-from .base import AbstractSolver, Info, State
+from .base import AbstractSolver, Info, State, check_penalty
 from .models import AbstractModel, Linear, ProxLinear, Truncated
 
 
@@ -49,6 +49,8 @@ class ModelBased(AbstractSolver):
     >>> px.sgd(0.1, batch_size=8)
     ModelBased(model=Linear(), schedule=Constant(s=0.1), batch_size=8)
     """
+
+    takes_penalty: ClassVar[bool] = True  # the model says more
 
     model: AbstractModel
     schedule: Callable
@@ -140,6 +142,7 @@ class ModelBased(AbstractSolver):
     def check(self, problem: AbstractProblem) -> None:
         AbstractSolver.check(self, problem)
         self.model.check(problem)
+        check_penalty(problem, self.model.takes_penalty, self.name())
         self._check_curvature(problem)
         if self.batch_size is None:
             return

@@ -19,6 +19,8 @@ from ..shown import shown
 from ..types import Key, Number, Params
 from .base import AbstractInnerSolver, Info, stationarity
 
+HALVINGS = 30  # of [0, 1] in a truncated step: a billionth of the step
+
 
 class AbstractModel(eqx.Module):
     """A convex model of F around w, with its proximal minimiser.
@@ -59,6 +61,8 @@ class AbstractModel(eqx.Module):
 
     one_pass: ClassVar[bool] = True  # a step on the full batch sees all the data once
     exact: ClassVar[bool] = False  # it is minimised exactly
+    # whether its minimiser is that of model + g, g the penalty of the problem
+    takes_penalty: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return shown(self)
@@ -171,6 +175,9 @@ class AbstractModel(eqx.Module):
 class Linear(AbstractModel):
     """The model F(w) + <v, x - w>, v in dF(w): the subgradient step w - step v.
 
+    Of a problem with a penalty g, v is a slope of F - g, and the model has g in it as it is: the
+    step is prox_g(w - step v).
+
     See Also
     --------
     sgd, subgradient_descent : solvers with this model.
@@ -184,6 +191,8 @@ class Linear(AbstractModel):
     'sgd'
     """
 
+    takes_penalty: ClassVar[bool] = True
+
     def minimize(
         self,
         problem: AbstractProblem,
@@ -192,7 +201,11 @@ class Linear(AbstractModel):
         key: Key | None,
         memory: Any,
     ) -> tuple[Params, Any, Info]:
-        return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
+        if problem.penalty is None:
+            return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
+        v = problem.unpenalized().subgradient(w)
+        ahead = optax.tree.add_scale(w, -step, v)
+        return problem.penalty.prox(ahead, step), None, Info()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         return Prices(step=problem.prices(w).subgradient)
@@ -205,10 +218,13 @@ class Truncated(AbstractModel):
     """The model max(F(w) + <v, x - w>, lower): the Polyak step w - min(step, (F(w) - lower) / |v|^2)
     v.
 
+    Of a problem with a penalty g the line is that of F - g, and the step minimises max(line, lower) +
+    g(x) + |x - w|^2 / 2 step: it is prox_g(w - t step v) with t in [0, 1], by bisection.
+
     Parameters
     ----------
     lower : a number
-        A lower bound of F on every batch.
+        A lower bound of F (of F - g) on every batch.
 
     See Also
     --------
@@ -223,6 +239,8 @@ class Truncated(AbstractModel):
     'truncated'
     """
 
+    takes_penalty: ClassVar[bool] = True
+
     lower: Number
 
     def __init__(self, lower: Any = 0.0):
@@ -236,6 +254,8 @@ class Truncated(AbstractModel):
         key: Key | None,
         memory: Any,
     ) -> tuple[Params, Any, Info]:
+        if problem.penalty is not None:
+            return self._proximal(problem, w, step), None, Info()
         value, v = problem.value_and_subgradient(w)
         square = jnp.asarray(optax.tree.vdot(v, v))
         above = jnp.maximum(
@@ -243,6 +263,36 @@ class Truncated(AbstractModel):
         )
         polyak = above / jnp.where(square > 0, square, jnp.ones_like(square))
         return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), None, Info()
+
+    def _proximal(self, problem: AbstractProblem, w: Params, step: Array) -> Params:
+        """Return x(t) = prox_g(w - t step v) with the largest t in [0, 1] at which the line is still
+        at least `lower`; the line falls with t.
+        """
+        value, v = problem.unpenalized().value_and_subgradient(w)
+        lower = self.lower.astype(value.dtype)
+        penalty = problem.penalty
+        assert penalty is not None
+
+        def at(t: Array) -> Params:
+            return penalty.prox(optax.tree.add_scale(w, -t * step, v), step)
+
+        def is_above(t: Array) -> Array:
+            way = optax.tree.sub(at(t), w)
+            return value + optax.tree.vdot(v, way) >= lower
+
+        def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) / 2
+            above = is_above(middle)
+            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+        zero = jnp.zeros_like(value)
+        one = jnp.ones_like(value)
+
+        def search() -> Array:
+            return jax.lax.fori_loop(0, HALVINGS, halve, (zero, one))[0]
+
+        return at(jax.lax.cond(is_above(one), lambda: one, search))
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         return Prices(step=problem.prices(w).subgradient)
@@ -253,7 +303,7 @@ class Truncated(AbstractModel):
 
 class ProxLinear(AbstractModel):
     """The model sum_i c_i f(u_i(w) + J_i (x - w)), eq. (3) of the paper, minimised exactly: the
-    modified Gauss-Newton step.
+    modified Gauss-Newton step. A penalty of the problem is in the model as it is.
 
     Parameters
     ----------
@@ -275,6 +325,7 @@ class ProxLinear(AbstractModel):
     """
 
     exact: ClassVar[bool] = True
+    takes_penalty: ClassVar[bool] = True
 
     tol: Number = eqx.field(default=1e-10, converter=lambda x: number(x, "tol"))
 
@@ -332,7 +383,9 @@ class ProxLinear(AbstractModel):
             The minimiser, the value and the certified gap.
         """
         quadratic = subproblem.proximal(problem, kappa, expansion.w)
-        return subproblem.solve(expansion, quadratic, problem.outer, self.tol)
+        return subproblem.solve(
+            expansion, quadratic, problem.outer, self.tol, penalty=problem.penalty
+        )
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         return subproblem.prices(problem, w)
@@ -368,6 +421,7 @@ class ProxLinearIncremental(AbstractModel):
     """
 
     one_pass: ClassVar[bool] = False
+    takes_penalty: ClassVar[bool] = True
 
     inner: AbstractInnerSolver
     epochs: Callable[[Array], Any]

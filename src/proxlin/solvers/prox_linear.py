@@ -199,6 +199,7 @@ class ProxLinearAccelerated(AbstractSolver):
 
         a = 2 / (state.t.astype(value.dtype) + 2)
         y = optax.tree.add(optax.tree.scale(a, state.z), optax.tree.scale(1 - a, x))
+        y = problem.feasible(y)  # phi is not asked outside of bounds
         of_y = self.model.solve(problem, self.model.expand(problem, y), kappa)
         ahead = problem.value(of_y.w)
         z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(of_y.w, x))

@@ -22,7 +22,7 @@ from ..outers import AbstractProximable, SquaredL2
 from ..problem import AbstractProblem, Expansion, Quadratic
 from ..subproblem.box import OnFace, minimize_in_box
 from ..types import Number
-from .base import AbstractSolver, Info
+from .base import AbstractSolver, Info, check_penalty
 from .damping import TRIES, Damping, Trial, accepted, plain
 
 # A parameter on its way through 0 is still measured by this share of its size at the start.
@@ -152,6 +152,7 @@ class RelativeProxLinear(AbstractSolver):
             raise ValueError(
                 "RelativeProxLinear needs a problem without a ridge: a ridge already says what size of w is small."
             )
+        check_penalty(problem, False, self.name())
 
     def full_batch(self) -> bool:
         return True

@@ -1,4 +1,6 @@
-"""SVRG: one epoch of w <- w - step (g_i(w) - g_i(snapshot) + mean g(snapshot) + quadratic'(w))."""
+"""SVRG: one epoch of w <- w - step (g_i(w) - g_i(snapshot) + mean g(snapshot) + quadratic'(w)), with
+the prox of the penalty after each step, where the problem has one.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +54,9 @@ def svrg_epoch(
 
     g_i(x) - g_i(w) + constant + weight x, where constant = mean g(w) - weight center is added up
     once. Of a linearised problem the snapshot at w may be given.
+
+    With a penalty, what is averaged are the points before the prox, and the prox is taken of their average: entries
+    at which every step ends at 0 are 0 in it, and where the prox is affine it is the average of the iterates.
     """
     if isinstance(problem.inner, Linearized):
         if snapshot is None:
@@ -78,13 +83,20 @@ def svrg_epoch(
         x = optax.tree.add_scale(x, -step, g)
         if average:
             total = optax.tree.add(total, x)
+        if penalty is not None:
+            x = optax.tree.sub(penalty.prox(optax.tree.add(origin, x), step), origin)
         return (x, total), None
 
+    penalty = problem.penalty
     total = optax.tree.zeros_like(w) if average else None
     (x, total), _ = jax.lax.scan(body, (start, total), drawn)
     if average:
         x = optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total)
-    return optax.tree.add(origin, x)
+    end = optax.tree.add(origin, x)
+    if penalty is None:
+        return end
+    # The last iterate had its prox; adding the origin may have rounded it across a bound.
+    return penalty.prox(end, step) if average else penalty.nearest(end)
 
 
 def epoch_price(problem: AbstractProblem, w: Params) -> Cost:
@@ -139,6 +151,7 @@ class SVRG(AbstractSolver):
 
     problems = MeanOfLosses
     instead = "stochastic_gauss_newton"
+    takes_penalty = True
 
     schedule: Callable
     nu: Number | None

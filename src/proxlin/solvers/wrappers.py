@@ -104,6 +104,7 @@ class Averaged(AbstractWrapper):
         average = optax.tree.add_scale(
             state.average, share, optax.tree.sub(w, state.average)
         )
+        average = problem.feasible(average)  # rounding may have left the bounds
         return AveragedState(inner, average, state.t + 1), info
 
     def iterate(self, state: AveragedState) -> Params:
@@ -269,6 +270,10 @@ class Rescaled(AbstractWrapper):
             raise ValueError(
                 "Rescaled needs a problem without a ridge: a ridge already says what size of w is small."
             )
+        if problem.penalty is not None:
+            raise ValueError(
+                "Rescaled needs a problem without a penalty, which is in the units of w; take the solver alone."
+            )
         self.solver.check(problem)
 
 
@@ -291,7 +296,10 @@ def _size(x: Any) -> Array | np.ndarray:
 
 
 def as_optax(
-    solver: AbstractSolver, inner: Callable, outer: AbstractOuter
+    solver: AbstractSolver,
+    inner: Callable,
+    outer: AbstractOuter,
+    penalty: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Return a solver whose step needs one batch as an optax transformation.
 
@@ -314,6 +322,8 @@ def as_optax(
         phi.
     outer : an outer function
         f.
+    penalty : a penalty, a tree of them, or None
+        g, the bounds and norms of w, as in `px.MeanOfLosses`.
 
     Returns
     -------
@@ -366,7 +376,8 @@ def as_optax(
                 "Call update(grads, state, params, batch=batch): the step needs the parameters and the data."
             )
         kind = LossOfMean if fresh else MeanOfLosses
-        return moved(kind(inner, outer, batch), params, state), state + 1
+        problem = kind(inner, outer, batch, penalty=penalty)
+        return moved(problem, params, state), state + 1
 
     @in_the_precision_of_w
     def moved(problem: AbstractProblem, params: Params, t: Array) -> Params:

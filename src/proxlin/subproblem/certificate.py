@@ -15,6 +15,8 @@ import optax
 from jaxtyping import Array
 
 from ..outers.sets import AbstractSet
+from ..penalties import Penalties
+from ..types import Params
 
 
 class Certificate(eqx.Module):
@@ -54,6 +56,38 @@ def certify(
     value = jnp.sum(V.value(seen.z, rho)) + weight / 2 * optax.tree.vdot(
         seen.away, seen.away
     )
+    total = gap + error
+    return Certificate(value, jnp.where(jnp.isfinite(total), total, jnp.inf), error)
+
+
+def certify_penalized(
+    V: AbstractSet,
+    rho: Array,
+    weight: Array,
+    v: Array,
+    seen: Seen,
+    x: Params,
+    center: Params,
+    penalty: Penalties,
+) -> Certificate:
+    """Return the certificate of (x, v) for P + g: x is compared with the minimiser x* that v has.
+
+    gap = sum_i excess_i + [g(x) - g(x*) - <s, x - x*>] + weight/2 |x - x*|^2,     x* = prox_{g / weight}(y)
+
+    with y = center - B'v / weight and s = weight (y - x*). It moves by at most weight |x - x*| for each unit that y
+    moves, and the prox is no farther off than y is.
+    """
+    y = optax.tree.add_scale(center, -1 / weight, seen.pulled)
+    best = penalty.prox(y, 1 / weight)
+    slope = optax.tree.scale(weight, optax.tree.sub(y, best))
+    rest = optax.tree.norm(optax.tree.sub(x, best))
+    beyond = penalty.excess(x, best, slope)
+    gap = jnp.sum(V.excess(seen.z, v, rho)) + beyond + weight / 2 * rest**2
+    of_z = jnp.sum(V.drift(seen.z, v, rho, seen.z_error))
+    of_x = weight * seen.away_error * (rest + seen.away_error / 2)
+    error = of_z + of_x + 4 * jnp.finfo(gap.dtype).eps * beyond + _underflow(seen.z)
+    value = jnp.sum(V.value(seen.z, rho)) + penalty.value(x)
+    value = value + weight / 2 * optax.tree.vdot(seen.away, seen.away)
     total = gap + error
     return Certificate(value, jnp.where(jnp.isfinite(total), total, jnp.inf), error)
 

@@ -72,6 +72,12 @@ def certify_dense(
     """Return the certificate at z = b + B e, where `away` is the distance from the centre, known up
     to `blur`.
     """
+    seen = see_dense(B, b, v, e, away, blur)
+    return certify(V, rho, jnp.ones((), b.dtype), v, seen)
+
+
+def see_dense(B: Array, b: Array, v: Array, e: Array, away: Array, blur: Array) -> Seen:
+    """Return what a certificate is computed from, with its errors."""
     n, k, d = B.shape
     dtype = b.dtype
     sizes = jnp.abs(B)
@@ -80,8 +86,7 @@ def certify_dense(
     )
     # |B|'|v| has a norm of at most sum_i |v_i| |B_i|, and the sum of a row is at least its norm.
     turn = rounding(n * k, dtype) * jnp.sum(jnp.abs(v) * jnp.sum(sizes, axis=-1))
-    seen = Seen(b + push(B, e), z_error, away, pull(B, v), blur + turn)
-    return certify(V, rho, jnp.ones((), dtype), v, seen)
+    return Seen(b + push(B, e), z_error, away, pull(B, v), blur + turn)
 
 
 def push(B: Array, e: Array) -> Array:

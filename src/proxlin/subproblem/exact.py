@@ -1,6 +1,6 @@
 """The prox-linear subproblem, solved to a certified gap: the one entry of this room is `solve`.
 
-    min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset
+    min_x  sum_i c_i f(u_i + J_i (x - w)) + weight/2 |x - center|^2 + offset + g(x)
 
 `expand(problem, w)` gives the expansion (w, c, u, J), or a linear map where J is too large to form.
 """
@@ -19,12 +19,14 @@ from ..compiled import compiled
 from ..cost import Prices, Status
 from ..outers import AbstractOuter, AbstractProximable
 from ..outers.sets import AbstractSet, norms
+from ..penalties import Penalties
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
 from ..types import Params, dtype_of, is_parameter, parameters
-from .certificate import Certificate, Seen, certify, rounding
-from .dense import certify_dense, minimize_dense, push
+from .certificate import Certificate, Seen, certify, certify_penalized, rounding
+from .dense import certify_dense, minimize_dense, pull, push, see_dense
 from .matrix_free import minimize_matrix_free
+from .penalized import minimize_by_prox, minimize_penalized, snapped
 from .pivoting import FEW
 
 MOST = 20_000  # iterations of a matrix-free solve
@@ -99,6 +101,7 @@ def solve(
     f: AbstractOuter,
     tol: Array,
     *,
+    penalty: Penalties | None = None,
     v0: Array | None = None,
     max_iterations: int | None = None,
 ) -> Answer:
@@ -106,7 +109,7 @@ def solve(
     100 eps.
 
     v0 are dual variables to start from. The weight of the quadratic is a number, or a vector where
-    w is one and the expansion is dense.
+    w is one and the expansion is dense. With a penalty the weight is a number, and v0 is not used.
     """
     V, rho = dual_set(f)
     dtype = dtype_of(expansion.w)
@@ -114,10 +117,14 @@ def solve(
     rho = jnp.asarray(rho).astype(dtype) * c
     u = c[:, None] * expansion.u
     size = jnp.sum(jnp.abs(V.value(u, rho))) + jnp.abs(_at(quadratic, expansion.w))
+    if penalty is not None:
+        size = size + jnp.abs(penalty.value(expansion.w))
     goal = target(tol, size) / 2  # the other half is left to rounding
+    most = MOST if max_iterations is None else max_iterations
+    if penalty is not None:
+        return _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
     if isinstance(expansion, Expansion):
         return _dense(expansion, quadratic, V, rho, u, size, goal, v0)
-    most = MOST if max_iterations is None else max_iterations
     return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
 
 
@@ -205,6 +212,100 @@ def _matrix_free(
     )
 
 
+def _penalized(
+    expansion: Expansion | LinearMap,
+    quadratic: Quadratic,
+    penalty: Penalties,
+    V: AbstractSet,
+    rho: Array,
+    u: Array,
+    size: Array,
+    goal: Array,
+    max_iterations: int,
+) -> Answer:
+    """Solve with the penalty: by an interior point where the Jacobian is at hand and V and g have
+    barriers, else by first-order steps.
+    """
+    weight = quadratic.weight.astype(u.dtype)
+    center = quadratic.center
+    if isinstance(expansion, Expansion):
+        found = _penalized_dense(
+            expansion, weight, center, penalty, V, rho, u, goal, max_iterations
+        )
+    else:
+        found = _penalized_free(
+            expansion, weight, center, penalty, V, rho, u, goal, max_iterations
+        )
+    x, v, judged, steps, pushes, pulls = found
+    value = judged.value + quadratic.offset.astype(u.dtype)
+    return Answer(x, v, value, judged.gap, judged.error, size, steps, pushes, pulls)
+
+
+def _penalized_dense(
+    expansion: Expansion,
+    weight: Array,
+    center: Params,
+    penalty: Penalties,
+    V: AbstractSet,
+    rho: Array,
+    u: Array,
+    goal: Array,
+    max_iterations: int,
+) -> tuple[Params, Array, Certificate, Array, Array, Array]:
+    anchor, unravel = ravel_pytree(parameters(expansion.w))
+    middle, _ = ravel_pytree(center)
+    root = jnp.sqrt(weight)
+    B = expansion.c[:, None, None] * expansion.jacobian / root
+    b = u + push(B, root * (middle - anchor))
+    pair, steps = minimize_penalized(
+        B, b, rho, weight, middle, V, penalty, unravel, goal, max_iterations
+    )
+    v = pair.v
+    x = snapped(penalty, unravel, weight, pair.x, middle - pull(B, v) / root)
+    moved = root * (x - anchor)
+    away = root * (x - middle)
+    seen = see_dense(B, u, v, moved, away, _blur(root * x, root * middle))
+    seen = Seen(
+        seen.z,
+        seen.z_error,
+        unravel(x - middle),
+        unravel(root * seen.pulled),
+        seen.away_error / root,
+    )
+    judged = certify_penalized(
+        V, rho, weight, v, seen, unravel(x), unravel(middle), penalty
+    )
+    none = jnp.int32(0)
+    return unravel(x), v, judged, steps, none, none
+
+
+def _penalized_free(
+    expansion: LinearMap,
+    weight: Array,
+    center: Params,
+    penalty: Penalties,
+    V: AbstractSet,
+    rho: Array,
+    u: Array,
+    goal: Array,
+    max_iterations: int,
+) -> tuple[Params, Array, Certificate, Array, Array, Array]:
+    anchor = parameters(expansion.w)
+    c = expansion.c[:, None]
+    forward = lambda d: c * expansion.push(d)
+    back = lambda v: expansion.pull(c * v)
+    b = u + forward(optax.tree.sub(center, anchor))
+    found = minimize_by_prox(
+        forward, back, b, rho, weight, center, V, penalty, goal, max_iterations
+    )
+    x = found.pair.x
+    v = found.pair.v
+    seen = _see_free(v, found.spread, x, anchor, center, weight, u, forward, back)
+    judged = certify_penalized(V, rho, weight, v, seen, x, center, penalty)
+    # One push for b, one push and one pull for the certificate.
+    return x, v, judged, found.steps, found.pushes + 2, found.pulls + 1
+
+
 def _certify_free(
     v: Array,
     spread: Array,
@@ -218,8 +319,24 @@ def _certify_free(
     push: Any,
     pull: Any,
 ) -> Certificate:
-    """Return the certificate of x. B is not at hand: its rows are taken to be of the size that |B|
-    leaves each.
+    """Return the certificate of x."""
+    seen = _see_free(v, spread, x, anchor, center, weight, u, push, pull)
+    return certify(V, rho, weight, v, seen)
+
+
+def _see_free(
+    v: Array,
+    spread: Array,
+    x: Params,
+    anchor: Params,
+    center: Params,
+    weight: Array,
+    u: Array,
+    push: Any,
+    pull: Any,
+) -> Seen:
+    """Return what a certificate of x is computed from. B is not at hand: its rows are taken to be of
+    the size that |B| leaves each.
     """
     m, k = u.shape
     moved = optax.tree.sub(x, anchor)
@@ -227,14 +344,13 @@ def _certify_free(
     d = ravel_pytree(x)[0].size
     z_error = jnp.broadcast_to(rounding(d, u.dtype) * sizes[:, None] / k**0.5, u.shape)
     turn = rounding(m * k, u.dtype) * spread * jnp.sqrt(jnp.sum(v * v)) / weight
-    seen = Seen(
+    return Seen(
         u + push(moved),
         z_error,
         optax.tree.sub(x, center),
         pull(v),
         _blur(x, center) + turn,
     )
-    return certify(V, rho, weight, v, seen)
 
 
 def _at(quadratic: Quadratic, w: Params) -> Array:
@@ -302,8 +418,8 @@ class Subsolution(eqx.Module):
 def solve_subproblem(
     problem: AbstractProblem, w: Params, kappa: Any, tol: Any = 1e-10
 ) -> Subsolution:
-    """Return argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + kappa/2 |x - w|^2, to
-    a certified gap.
+    """Return argmin_x sum_i c_i f(u_i(w) + J_i(w) (x - w)) + ridge/2 |x|^2 + g(x) + kappa/2 |x -
+    w|^2, to a certified gap; g is the penalty, if there is one.
 
     The gap bounds value - minimum, for the `w` that is returned, rounding included. Status
     "converged" means that it is at most tol times the size of F(w), the sum of its terms without
@@ -316,7 +432,7 @@ def solve_subproblem(
     problem : a problem
         f must have a projection (see `AbstractProximable`).
     w : a tree
-        Where phi is expanded.
+        Where phi is expanded; outside of the bounds of a penalty it is projected onto them.
     kappa : a positive number
         The weight of the proximal term.
     tol : a positive number
@@ -353,7 +469,7 @@ def solve_subproblem(
     tol = number(tol, "tol", low=0.0, open=True)
     dual_set(problem.outer)
     w = check_parameters(w, problem.data)
-    at, rest = eqx.partition(w, is_parameter)
+    at, rest = eqx.partition(problem.feasible(w), is_parameter)
     answer, wanted = _solve(problem.bind(rest), at, kappa, tol)
     gap = float(answer.gap)
     iterations = int(answer.iterations)
@@ -383,7 +499,13 @@ def _status(gap: float, error: float, wanted: float, iterations: int) -> Status:
 def _solve(
     problem: AbstractProblem, w: Params, kappa: Array, tol: Array
 ) -> tuple[Answer, Array]:
-    answer = solve(expand(problem, w), proximal(problem, kappa, w), problem.outer, tol)
+    answer = solve(
+        expand(problem, w),
+        proximal(problem, kappa, w),
+        problem.outer,
+        tol,
+        penalty=problem.penalty,
+    )
     return answer, target(tol, answer.scale)
 
 
