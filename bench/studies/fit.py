@@ -118,9 +118,9 @@ def ours(train: Any, test: Any, targets: tuple[str, ...], seed: int) -> dict[str
     # of a small table it changes nothing
     before = judged(rows, asked, quiet) if len(rows.X) > LARGE else None
     found = refitted(rows, asked, before, quiet)
-    predictions, _ = Model(asked, rows.encoder, found.units, found.fits.w, {}).predict(
-        test
-    )
+    predictions, _ = Model(
+        asked, rows.encoder, found.units, found.fits.w, {}, found.task.trees
+    ).predict(test)
     return {"predictions": predictions, "setting": str(found.setting)}
 
 

@@ -96,7 +96,7 @@ def fit(frame: Frame, asked: Asked, say: Say) -> Report:
         path += last.rows(NAMES[asked.loss])
     notes = [*rows.notes, *_far(last, len(rows.X)), *_unfinished(last, found)]
     about["seconds"] = round(time.perf_counter() - start, 2)
-    model = Model(asked, rows.encoder, last.units, last.fits.w, about)
+    model = Model(asked, rows.encoder, last.units, last.fits.w, about, last.task.trees)
     return Report(model, notes, path, metrics, predictions, truth)
 
 

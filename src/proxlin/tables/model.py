@@ -22,7 +22,8 @@ from .columns import Encoder, Feature
 from .standardize import Units
 from .training import network_of, predict
 
-FORMAT = 1  # of the file; another one is refused
+FORMAT = 2  # of the file; another one is refused
+DEEPEST = 16  # trees; a deeper one has more nodes than any fit makes
 LOSSES = ("l2", "l1", "huber", "squared")  # that a table is fitted by
 DAMAGED = (
     *(
@@ -60,6 +61,7 @@ class Model:
     units: Units
     w: Params  # each leaf with a leading axis of fits
     about: dict[str, Any]  # settings chosen, metrics and the version, for a reader
+    trees: tuple[int, int] = (0, 0)  # beside the network, their number and depth
 
     def predict(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, k) predictions in the units of the targets, and notes on cells that the fit
@@ -67,7 +69,10 @@ class Model:
         """
         X, notes = self.encoder.encode(frame)
         network = network_of(
-            self.encoder.width, self.asked.hidden, len(self.asked.targets)
+            self.encoder.width,
+            self.asked.hidden,
+            len(self.asked.targets),
+            self.trees,
         )
         found = self.units.given(
             predict(network, self.w, self.units.features(X)).mean(axis=0)
@@ -96,6 +101,7 @@ class Model:
             ],
             "left_out": self.encoder.left_out,
             "about": self.about,
+            "trees": list(self.trees),
         }
         arrays = {"json": np.frombuffer(json.dumps(text).encode(), np.uint8)}
         arrays |= {
@@ -152,7 +158,10 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     _demand(units.x_center.shape == units.x_scale.shape == (p,))
     _demand(units.y_center.shape == units.y_scale.shape == (k,))
     _demand(np.all(units.x_scale > 0) and np.all(units.y_scale > 0))
-    network = network_of(p, asked.hidden, k)
+    count, depth = text["trees"]
+    _demand(type(count) is int and type(depth) is int)
+    _demand(count >= 0 and 0 <= depth <= DEEPEST)
+    network = network_of(p, asked.hidden, k, (count, depth))
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     leaves, treedef = jax.tree.flatten(shapes)
     given = [arrays[f"w{i}"] for i in range(len(leaves))]
@@ -161,7 +170,10 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     for x, leaf in zip(given, leaves, strict=True):
         _demand(x.shape == (fits, *leaf.shape))
     w = treedef.unflatten([_floats(x, given[0].dtype) for x in given])
-    return Model(asked, encoder, units, w, dict(text["about"]))
+    if count and asked.hidden:
+        feature = w["trees"]["feature"]
+        _demand(np.all((feature >= 0) & (feature < p) & (feature == np.round(feature))))
+    return Model(asked, encoder, units, w, dict(text["about"]), (count, depth))
 
 
 def _feature(name: str, levels: list[str] | None, fill: float, flag: bool) -> Feature:
