@@ -131,6 +131,65 @@ class WithLinear(eqx.Module):
         return self.network(w["network"], x) + self.scale * (w["A"] @ x)
 
 
+class Trees(eqx.Module):
+    """x -> the sum of the leaves that x falls into, in `count` complete binary trees.
+
+    w = {"feature", "cut", "leaf"}: node j of a tree sends x to its right child 2j + 2 where
+    x[feature_j] > cut_j, and to its left child 2j + 1 elsewhere. All of them are floating-point numbers, as parameters are.
+
+    >>> predict = Trees((3, 2), count=4, depth=2)
+    >>> predict(predict.init(jax.random.key(0)), jnp.ones(3)).tolist()
+    [0.0, 0.0]
+    """
+
+    sizes: tuple[int, int] = eqx.field(static=True)  # of input and output
+    count: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """Return trees whose leaves are 0."""
+        nodes = (self.count, 2**self.depth - 1)
+        return {
+            "feature": jnp.zeros(nodes, dtype),
+            "cut": jnp.full(
+                nodes, jnp.finfo(jnp.result_type(dtype or float)).max, dtype
+            ),
+            "leaf": jnp.zeros((self.count, 2**self.depth, self.sizes[1]), dtype),
+        }
+
+    def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
+        each = jnp.arange(self.count)
+        feature = w["feature"].astype(jnp.int32)
+        node = jnp.zeros(self.count, jnp.int32)
+        for _ in range(self.depth):
+            right = x[feature[each, node]] > w["cut"][each, node]
+            node = 2 * node + 1 + right.astype(jnp.int32)
+        leaves = w["leaf"][each, node - (2**self.depth - 1)]
+        return leaves.sum(axis=0)
+
+
+class WithTrees(eqx.Module):
+    """x -> network(x) + trees(x).
+
+    >>> predict = WithTrees(WithLinear(MLP((3, 8, 2))), Trees((3, 2), count=4, depth=2))
+    >>> predict(predict.init(jax.random.key(0)), jnp.ones(3)).shape
+    (2,)
+    """
+
+    network: WithLinear
+    trees: Trees
+
+    def init(self, key: Key, dtype: jnp.dtype | type | None = None) -> Params:
+        """Return the network's own start, and trees whose leaves are 0."""
+        return {
+            "network": self.network.init(key, dtype),
+            "trees": self.trees.init(key, dtype),
+        }
+
+    def __call__(self, w: Params, x: Float[Array, " p"]) -> Float[Array, " k"]:
+        return self.network(w["network"], x) + self.trees(w["trees"], x)
+
+
 class CNN(eqx.Module):
     """The network that takes an image (rows, cols, colours) to R^k: stages of a 3x3 convolution,
     activation and 2x2 mean, then linear.

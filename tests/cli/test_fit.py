@@ -73,7 +73,7 @@ def fitted(tmp_path_factory):
             searching, "NETWORKS", (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0))
         )
         patch.setattr(training, "FITS", 10)
-        patch.setattr(searching, "MEMBERS", 3)
+        patch.setattr(searching, "TREES", 20)
         out = io.StringIO()
         output.setattr("sys.stdout", out)
         options = [

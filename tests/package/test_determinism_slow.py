@@ -46,7 +46,7 @@ from proxlin.tables import search, training
 from proxlin.tables.training import Setting
 
 search.NETWORKS = (Setting(0.0, 0.0, 0.3), Setting(1.0, 1e-3, 1.0))
-training.FITS, search.MEMBERS = 10, 3
+search.TREES = 20
 rng = np.random.default_rng(0)
 a, b = rng.normal(size=(2, 60))
 with open(sys.argv[1] + ".csv", "w", newline="") as file:

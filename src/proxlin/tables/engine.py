@@ -169,7 +169,9 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     ]
     units, w = _packed(last)
     about["seconds"] = round(time.perf_counter() - start, 2)
-    model = Model(asked, formula, rows.encoder, units, w, findings, about)
+    model = Model(
+        asked, formula, rows.encoder, units, w, findings, about, _trees(last)
+    )
     return Report(model, notes, path, metrics, predictions, truth)
 
 
@@ -317,6 +319,13 @@ def _packed(last: Found | Straight) -> tuple[Units, Params]:
     if isinstance(last, Straight):
         return last.weights()
     return last.units, last.fits.w
+
+
+def _trees(last: Found | Straight) -> tuple[int, int]:
+    """Return the number and depth of the trees of the model."""
+    if isinstance(last, Straight):
+        return (0, 0)
+    return last.task.trees
 
 
 def _part(say: Say, number: int, loss: str) -> Say:

@@ -28,6 +28,7 @@ from .standardize import Units
 from .training import network_of, predict
 
 FORMAT = 2  # of the file; another one is refused
+DEEPEST = 16  # trees; a deeper one has more nodes than any fit makes
 DAMAGED = (
     *(
         AttributeError,
@@ -59,6 +60,7 @@ class Model:
     w: Params  # each leaf with a leading axis of fits
     findings: Findings
     about: dict[str, Any]  # settings chosen, metrics and the version, for a reader
+    trees: tuple[int, int] = (0, 0)  # beside the network, their number and depth
 
     def predict(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, k) predictions in the units of the targets, and notes on cells that the fit
@@ -79,7 +81,10 @@ class Model:
     def outputs(self, X: np.ndarray) -> np.ndarray:
         """Return (n, k) predictions for encoded rows; what overflows is infinite or nan."""
         network = network_of(
-            self.encoder.width, self.asked.hidden, len(self.asked.targets)
+            self.encoder.width,
+            self.asked.hidden,
+            len(self.asked.targets),
+            self.trees,
         )
         return self.units.given(
             predict(network, self.w, self.units.features(X)).mean(axis=0)
@@ -119,6 +124,7 @@ class Model:
             "left_out": self.encoder.left_out,
             "about": self.about,
             "findings": found,
+            "trees": list(self.trees),
         }
         arrays = {f"findings.{name}": value for name, value in numbers.items()}
         arrays |= {
@@ -203,7 +209,10 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     _demand(units.x_center.shape == units.x_scale.shape == (p,))
     _demand(units.y_center.shape == units.y_scale.shape == (k,))
     _demand(np.all(units.x_scale > 0) and np.all(units.y_scale > 0))
-    network = network_of(p, asked.hidden, k)
+    count, depth = text["trees"]
+    _demand(type(count) is int and type(depth) is int)
+    _demand(count >= 0 and 0 <= depth <= DEEPEST)
+    network = network_of(p, asked.hidden, k, (count, depth))
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     leaves, treedef = jax.tree.flatten(shapes)
     given = [arrays[f"w{i}"] for i in range(len(leaves))]
@@ -216,7 +225,12 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     formula = None
     if text["formula"] is not None:
         formula = _formula(**text["formula"])
-    return Model(asked, formula, encoder, units, w, findings, dict(text["about"]))
+    if count and asked.hidden:
+        feature = w["trees"]["feature"]
+        _demand(np.all((feature >= 0) & (feature < p) & (feature == np.round(feature))))
+    about = dict(text["about"])
+    trees = (count, depth)
+    return Model(asked, formula, encoder, units, w, findings, about, trees)
 
 
 def _formula(text: str, targets: list[str], terms: list[dict[str, Any]]) -> Formula:

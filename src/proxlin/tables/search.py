@@ -2,57 +2,69 @@
 
 chosen = argmin over settings of the mean of f over rows, each predicted by a fit that did not see
 it
+
+Where the model may bend, a linear model, a network and boosted trees are fitted without each fold, and
+
+    model = the mean over folds of  a_1 linear + a_2 network + a_3 trees,      a >= 0, sum a = 1
+
+with the weights a that are best for the rows that each fit did not see.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from ..outers import L2
+from ..compiled import compiled
+from ..inners import residual
+from ..networks import Trees
+from ..outers import L2, AbstractOuter
+from ..problem import MeanOfLosses
+from ..problem.base import bucket
 from ..tuning.search import Choice, Grid, Trial, tune_grids
+from ..types import Params
 from .asked import Asked
+from .boosting import Boosting, bins_of, cuts_of, grown, in_units, seeds
 from .losses import NEARLY_SUPPORT, has_scale, outer_of
 from .standardize import LEAST, Units, residual_scale, units_of
-from .training import STOCHASTIC, Fits, Say, Setting, Task, predict, solver_of, train
+from .training import (
+    STOCHASTIC,
+    Fits,
+    Say,
+    Setting,
+    Task,
+    columns_for,
+    predict,
+    solver_of,
+    train,
+)
 
 FOLDS = 5
-MEMBERS = 10  # networks from different starts, whose mean is the model
-# above so many rows one fold tells settings apart, and FEWER members are enough
-LARGE = 2000
-FEWER = 3
+LARGE = 10_000  # above so many rows one fold tells settings apart
 REACH = 5.0  # deviations; a normal residual is beyond them once in two million
 ROUNDS = 50  # of a linear fit and the scale of its residuals
 SAME = 1e-4  # relative; a smaller change of the scale ends the rounds
 VERY_LARGE = 1e30  # the error of a fit that is not finite; its square is finite
-STRAIGHT = Setting(0.0, 0.0, 0.3)  # a linear model
+STRAIGHT = Setting(0.0, 0.0, 1.0)  # a linear model
 # of these two the one with the smaller residuals tells their scale
 FIRST = (STRAIGHT, Setting(1.0, 1e-3))
 LINEAR = tuple(Setting(0.0, ridge) for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 0.0))
-NETWORKS = (
-    STRAIGHT,
-    *(
-        Setting(1.0, ridge, step)
-        for ridge in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4)
-        for step in (0.3, 1.0, 3.0)
-    ),
-)
-FEW_NETWORKS = (
-    STRAIGHT,
-    *(
-        Setting(1.0, ridge, step)
-        for ridge, step in (
-            (1e-2, 1.0),
-            (1e-3, 1.0),
-            (1e-5, 0.3),
-            (1e-5, 1.0),
-            (1e-5, 5.0),
-        )
-    ),
-)
+NETWORKS = (STRAIGHT, *(Setting(1.0, ridge) for ridge in (1e-2, 1e-3, 1e-4)))
+TREES, DEPTH = 250, 5
+PIECE = 10  # trees, after which rows that they did not see tell whether they are at their best
+PATIENCE = 40  # trees that may be of no use before the last are left out
+RATE = 0.2
+FEWEST = 5.0  # rows of a leaf
+PRIOR = 2.0  # rows
+SHARE = 0.7  # of rows and of features that a tree sees
+SEEN = 20_000  # rows that a tree sees, at most
+TENTHS = 10  # the weights of a mixture are multiples of a tenth
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class Found:
     units: Units
     fits: Fits
     far: int  # rows with a target beyond REACH
+    # what the model is a mixture of, the loss of each part on rows that it did not see, and its weight
+    parts: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def scale(self) -> np.ndarray:
@@ -84,7 +98,7 @@ class Found:
         )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a row for each setting that was tried."""
+        """Return a row for each setting that was tried, and for each part of a mixture."""
         rows = []
         for setting, losses in zip(self.settings, self.losses, strict=True):
             row = {
@@ -95,6 +109,17 @@ class Found:
                 "cross-validated loss": float(losses.mean()),
                 "standard error": float(losses.std() / np.sqrt(len(losses))),
                 "chosen": setting == self.setting,
+            }
+            rows.append(row)
+        for part, loss, weight in self.parts:
+            row = {
+                "loss": name,
+                "model": f"{part}, {weight:.0%} of the mixture",
+                "ridge": 0.0,
+                "step": 0.0,
+                "cross-validated loss": loss,
+                "standard error": 0.0,
+                "chosen": weight > 0,
             }
             rows.append(row)
         return rows
@@ -128,37 +153,35 @@ def search(
     if has_scale(outer_of(asked.loss), y.shape[1]):
         units, sigma = of_residuals(task, units, fold, folds)
         task = dataclasses.replace(task, y=units.targets(y), sigma=sigma)
+    if asked.hidden and asked.solver == "auto":
+        return mixture(task, units, fold, folds, settings, why, say)
     far = 0
     if asked.hidden and asked.loss != "squared":
-        near = within_reach(task, used)
-        far = int(np.any(~np.isclose(near, task.y)[used], axis=1).sum())
-        task = dataclasses.replace(task, y=near)
-    settings = tuple(settings) or _settings(asked, solver, large)
+        straight = train(task, [STRAIGHT], used[None].astype(float), [0], _say_nothing)
+        fitted = predict(task.network(), straight.w, task.x)[0]
+        task, far = within_reach(task, used, fitted)
+    settings = tuple(settings) or _settings(asked, solver)
     best = settings[0]
     losses = np.zeros((1, 1))
     if len(settings) > 1:
         best, losses = choose(
             task, settings, fold, folds, lambda what, share: say(what, 0.7 * share)
         )
-    count = 1
-    if best.start:
-        count = FEWER if large else MEMBERS
-    weights = np.repeat(used[None].astype(float), count, axis=0)
     fits = train(
         task,
-        [best] * count,
-        weights,
-        range(count),
+        [best],
+        used[None].astype(float),
+        [0],
         lambda what, share: say(what, 0.7 + 0.3 * share),
     )
     return Found(settings, losses, best, task, why, units, fits, far)
 
 
-def _settings(asked: Asked, solver: str, large: bool) -> tuple[Setting, ...]:
+def _settings(asked: Asked, solver: str) -> tuple[Setting, ...]:
     """Return the settings to be tried, the simplest first; an exact method has no step."""
     settings = LINEAR
     if asked.hidden:
-        settings = FEW_NETWORKS if large else NETWORKS
+        settings = NETWORKS
     if solver == "prox_linear":
         settings = tuple(
             dict.fromkeys(
@@ -166,6 +189,150 @@ def _settings(asked: Asked, solver: str, large: bool) -> tuple[Setting, ...]:
             )
         )
     return settings
+
+
+def mixture(
+    task: Task,
+    units: Units,
+    fold: np.ndarray,
+    folds: int,
+    settings: Sequence[Setting],
+    why: str,
+    say: Say,
+) -> Found:
+    """Return the best mixture of a linear model, a network and trees, each fitted without one fold
+    after the other.
+    """
+    weights = _training_rows(fold, folds)
+    members = [0] * folds
+    linear = train(task, [STRAIGHT] * folds, weights, members, _part(say, 0.0, 0.1))
+    straight = predict(task.network(), linear.w, task.x)
+    far = 0
+    if task.loss != "squared":
+        task, far = within_reach(task, fold >= 0, straight.mean(axis=0))
+    trees, trees_w, of_trees = boosted(task, fold, weights, _part(say, 0.1, 0.6))
+    networks = tuple(each for each in settings or NETWORKS if each.start)
+    best = networks[0]
+    losses = np.zeros((1, 1))
+    if len(networks) > 1:
+        # One fold tells ridges apart well enough, and the weights of the mixture correct for it.
+        best, losses = choose(task, networks, fold, 1, _part(say, 0.6, 0.8))
+    network = train(task, [best] * folds, weights, members, _part(say, 0.8, 1.0))
+    bent = predict(task.network(), network.w, task.x)
+    unseen = _unseen(task, np.stack([straight, bent]), fold, folds)
+    errors = np.stack([*unseen, of_trees])
+    shares = best_shares(task, errors)
+    w = _mixed(linear.w, network.w, trees_w, shares)
+    alone = losses_of(task, errors).mean(axis=1)
+    names = ("linear", "network", f"{trees.count} trees")
+    parts = tuple(zip(names, alone.tolist(), shares.tolist(), strict=True))
+    task = dataclasses.replace(task, trees=(trees.count, trees.depth))
+    return Found(networks, losses, best, task, why, units, Fits(w, 0), far, parts)
+
+
+def _part(say: Say, first: float, last: float) -> Say:
+    """Return what tells the progress between two shares of the whole."""
+    return lambda what, share: say(what, first + share * (last - first))
+
+
+def boosted(
+    task: Task, fold: np.ndarray, weights: np.ndarray, say: Say
+) -> tuple[Trees, Params, np.ndarray]:
+    """Return as many trees as are best for rows that they did not see, their parameters in each
+    fold, and the errors of these rows.
+    """
+    folds = len(weights)
+    n, p = task.x.shape
+    k = task.y.shape[1]
+    used = fold >= 0
+    x = task.x.astype(np.float32).astype(np.float64)
+    cuts = cuts_of(x[used]).astype(np.float32)
+    rows = bucket(n)
+    bins = np.zeros((rows, columns_for(p)), np.int32)
+    bins[:n, :p] = bins_of(x, cuts)
+    y = np.zeros((rows, k), np.float32)
+    y[:n] = task.y
+    s = np.zeros((folds, rows), np.float32)
+    s[:, :n] = weights
+    trees = Trees((bins.shape[1], k), TREES, DEPTH)
+    # It is a count that tables of about this size share.
+    seen = min(SEEN, round(SHARE * rows * weights[0].mean()))
+    solver = Boosting(
+        np.float32(RATE),
+        np.float32(PRIOR),
+        np.float32(FEWEST),
+        np.float32(SHARE),
+        trees,
+        seen,
+    )
+    problem = MeanOfLosses(
+        residual(trees), task.outer(), (jnp.asarray(bins), jnp.asarray(y))
+    )
+    key = jax.random.key(task.seed)
+    states = seeds(problem, solver, jnp.asarray(s))
+    best = np.inf
+    count = 0
+    error = np.zeros(0)
+    for more in range(PIECE, TREES + 1, PIECE):
+        states = grown(problem, solver, states, jnp.asarray(s), key, jnp.int32(more))
+        say("trees", more / TREES)
+        found = np.asarray(states.fitted, np.float64)[:, :n]
+        now = _unseen(task, found, fold, folds)
+        loss = losses_of(task, now).mean()
+        if loss < best:
+            best = loss
+            count = more
+            error = now[0]
+        elif more >= count + PATIENCE:
+            break
+    return Trees((p, k), count, DEPTH), in_units(states.w, cuts, count), error
+
+
+def best_shares(task: Task, errors: np.ndarray) -> np.ndarray:
+    """Return the weights, multiples of a tenth, of the mixture with the least loss on rows that its
+    parts did not see.
+    """
+    count = len(errors)
+    corners = itertools.product(range(TENTHS + 1), repeat=count)
+    shares = np.array([each for each in corners if sum(each) == TENTHS]) / TENTHS
+    losses = [
+        losses_of(task, np.tensordot(each, errors, 1)[None]).mean() for each in shares
+    ]
+    return shares[int(np.argmin(losses))]
+
+
+def _mixed(linear: Params, network: Params, trees: Params, share: np.ndarray) -> Params:
+    """Return the parameters of the mixture: every part is linear in those of its output."""
+    hidden, last = network["network"]
+    _, bias = linear["network"]
+    out = {
+        "W": share[1] * last["W"],
+        "b": share[1] * last["b"] + share[0] * bias["b"],
+    }
+    both = {
+        "network": [hidden, out],
+        "A": share[1] * network["A"] + share[0] * linear["A"],
+    }
+    trees = trees | {"leaf": share[2] * trees["leaf"]}
+    return jax.tree.map(
+        lambda x: np.asarray(x, np.float32), {"network": both, "trees": trees}
+    )
+
+
+def _training_rows(fold: np.ndarray, folds: int) -> np.ndarray:
+    """Return (folds, n), 1 for the rows that the fit without a fold sees."""
+    return np.stack([(fold >= 0) & (fold != j) for j in range(folds)]).astype(float)
+
+
+def _unseen(task: Task, found: np.ndarray, fold: np.ndarray, folds: int) -> np.ndarray:
+    """Return (settings, rows, targets): each row's error in the fold that did not see it."""
+    found = found.reshape(-1, folds, *task.y.shape)
+    parts = []
+    for j in range(folds):
+        unseen = fold == j
+        parts.append(found[:, j, unseen] - task.y[unseen])
+    error = np.concatenate(parts, axis=1)
+    return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
 
 
 def choose(
@@ -198,29 +365,30 @@ def cross_validated(
     Of outliers, which are in these rows too, the l2 and l1 losses of two settings differ by no more
     than the predictions do: they do not decide. So least squares is judged by the l2 loss.
     """
-    error = unseen_errors(task, settings, fold, folds, say)
+    return losses_of(task, unseen_errors(task, settings, fold, folds, say))
+
+
+def losses_of(task: Task, errors: np.ndarray) -> np.ndarray:
+    """Return the loss of each error."""
     outer = task.outer()
     if task.loss == "squared":
         outer = L2()
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(outer.value)))(error))
+    return np.asarray(_losses(outer, errors))
+
+
+@compiled
+def _losses(outer: AbstractOuter, errors: Array) -> Array:
+    return jax.vmap(jax.vmap(outer.value))(errors)
 
 
 def unseen_errors(
     task: Task, settings: Sequence[Setting], fold: np.ndarray, folds: int, say: Say
 ) -> np.ndarray:
     """Return (settings, rows, targets): each row's error in the fold that did not see it."""
-    training = np.stack([(fold >= 0) & (fold != j) for j in range(folds)]).astype(float)
-    weights = np.tile(training, (len(settings), 1))
+    weights = np.tile(_training_rows(fold, folds), (len(settings), 1))
     each = [setting for setting in settings for _ in range(folds)]
     fits = train(task, each, weights, [0] * len(each), say)
-    fitted = predict(task.network(), fits.w, task.x)
-    fitted = fitted.reshape(len(settings), folds, *task.y.shape)
-    parts = []
-    for j in range(folds):
-        unseen = fold == j
-        parts.append(fitted[:, j, unseen] - task.y[unseen])
-    error = np.concatenate(parts, axis=1)
-    return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
+    return _unseen(task, predict(task.network(), fits.w, task.x), fold, folds)
 
 
 def of_residuals(
@@ -261,16 +429,18 @@ def of_residuals(
     return now, sigma
 
 
-def within_reach(task: Task, rows: np.ndarray) -> np.ndarray:
-    """Return targets no farther than REACH deviations of the residuals from a linear fit to `rows`.
+def within_reach(task: Task, rows: np.ndarray, fitted: np.ndarray) -> tuple[Task, int]:
+    """Return the task with targets no farther than REACH deviations of the residuals of `rows` from a linear fit, and
+    how many of these rows were farther.
 
     A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but
     where rows are sparse a network follows a single outlier, and it then gets no farther than that.
     """
-    fitted = _straight(task, rows)
     away = task.y - fitted
     limit = REACH * residual_scale(away[rows], np.ones(rows.sum()))
-    return fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
+    near = fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
+    far = np.any(~np.isclose(near, task.y)[rows], axis=1).sum()
+    return dataclasses.replace(task, y=near), int(far)
 
 
 def _straight(task: Task, rows: np.ndarray) -> np.ndarray:

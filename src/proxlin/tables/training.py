@@ -7,6 +7,7 @@ the same shapes: the stochastic method runs them as one `vmap` over (start, ridg
 compilation.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,36 +17,41 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float
 
 from ..compiled import compiled
-from ..cost import Status
+from ..cost import Prices, Status
 from ..inners import residual
-from ..networks import MLP, WithLinear
+from ..networks import MLP, Trees, WithLinear, WithTrees
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem, MeanOfLosses
+from ..problem.base import bucket
 from ..run import minimize
 from ..run.auto import choose
 from ..run.loop import Limits, advance
 from ..schedules import AbstractSchedule
-from ..solvers import Info, prox_linear, sgd, truncated
+from ..solvers import Info, State, prox_linear, sgd, truncated
+from ..solvers.base import AbstractSolver
 from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
-from .columns import MOST
 from .losses import at_scale, outer_of
 
-STOCHASTIC = {"sgd": sgd, "truncated": truncated}
-SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
-PASSES = 30  # over the data in a stochastic fit
-LEAST = 20_000  # samples that a stochastic fit sees, at least
-PIECES = 20  # in which it runs, for progress
-FITS = 20  # stochastic fits that run as one
-FEW = 6  # of them, where FITS fits see SMALL rows or more in a pass
-SMALL = 40_000
+PASSES = 20  # over the data in a stochastic fit
+LEAST = 2000  # its steps, at least
+LEAST_SINGLE, MOST_SINGLE = 20_000, 300_000  # of steps on one row each
+SMALLEST, LARGEST = 32, 512  # rows of a mini-batch of Adam
+STEPS = 32  # mini-batches that small tables are divided into
+PIECES = 10  # in which it runs; after each, rows that it does not see tell whether it is at its best
+DRAWN = 100  # steps whose randomness is drawn at once
+FITS = 5  # stochastic fits that run as one
+MANY = 10_000  # rows, above which copies of fits cost more than another compilation
+ADAM = 0.01  # its step at the start, in units of a setting
 CELLS = 200_000  # rows times fits that are predicted at once
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
+Map = MLP | WithLinear | WithTrees
 # what is being done, and the share of it that is done
 Say = Callable[[str, float], None]
 
@@ -73,14 +79,16 @@ class Task:
     seed: int
     # the scale of the residuals of every target, for a loss that has one (Huber's)
     sigma: float = 1.0
+    # beside the network, their number and depth
+    trees: tuple[int, int] = (0, 0)
 
     def outer(self) -> AbstractOuter:
         """Return the loss, at the scale of the residuals if it has one."""
         return at_scale(outer_of(self.loss), self.y.shape[1], self.sigma)
 
-    def network(self) -> MLP | WithLinear:
+    def network(self) -> Map:
         """Return the map from features to targets."""
-        return network_of(self.x.shape[1], self.hidden, self.y.shape[1])
+        return network_of(self.x.shape[1], self.hidden, self.y.shape[1], self.trees)
 
     def problem(self, dtype: Any, ridge: Any, s: Any) -> MeanOfLosses:
         """Return the problem of a ridge and of row weights s."""
@@ -100,9 +108,7 @@ class Task:
 
 
 @compiled
-def _starts(
-    network: "MLP | WithLinear", key: Array, members: Array, scales: Array
-) -> Params:
+def _starts(network: Map, key: Array, members: Array, scales: Array) -> Params:
     def one(member: Array, scale: Array) -> Params:
         w = network.init(jax.random.fold_in(key, member), scale.dtype)
         return jax.tree.map(lambda x: x * scale, w)
@@ -110,11 +116,19 @@ def _starts(
     return jax.vmap(one)(members, scales)
 
 
-def network_of(features: int, hidden: int, targets: int) -> MLP | WithLinear:
-    """Return a network of one hidden layer with a linear part, or a linear map where `hidden` is 0."""
+def network_of(
+    features: int, hidden: int, targets: int, trees: tuple[int, int] = (0, 0)
+) -> Map:
+    """Return a network of one hidden layer with a linear part and trees (their number and depth), or a linear map where
+    `hidden` is 0.
+    """
     if not hidden:
         return MLP((features, targets))
-    return WithLinear(MLP((features, hidden, targets)))
+    network = WithLinear(MLP((features, hidden, targets)))
+    count, depth = trees
+    if not count:
+        return network
+    return WithTrees(network, Trees((features, targets), count, depth))
 
 
 def solver_of(task: Task) -> tuple[str, str]:
@@ -123,17 +137,15 @@ def solver_of(task: Task) -> tuple[str, str]:
     """
     if task.solver != "auto":
         return task.solver, "as asked"
-    if task.hidden and task.loss == "squared":
-        return "truncated", "its steps are cut where the slope of a square has no bound"
     if task.hidden:
-        return "sgd", "a stochastic method trains networks of all settings at once"
+        return "adam", "mini-batches train the networks of all settings at once"
     problem = task.problem(jnp.float64, 1.0, None)
     w = jax.tree.map(
         lambda leaf: leaf[0], task.starts([Setting(0.0, 1.0)], [0], jnp.float64)
     )
     found, why = choose(problem, w)
     if found.name() not in SOLVERS:
-        return "sgd", "exact steps would take too long"
+        return "adam", "exact steps would take too long"
     return found.name(), why
 
 
@@ -195,9 +207,9 @@ def _train_stochastic(
     compilation.
     """
     m = len(settings)
-    together = FEW
-    if len(task.x) * FITS < SMALL:
-        together = FITS
+    together = FITS
+    if len(task.x) > MANY:
+        together = min(FITS, m)
     found = []
     for first in range(0, m, together):
         now = [min(first + j, m - 1) for j in range(together)]
@@ -206,22 +218,18 @@ def _train_stochastic(
         )
         chosen = [settings[j] for j in now]
         starts = [members[j] for j in now]
-        found.append(
-            _all_at_once(
-                task, chosen, weights[now], starts, STOCHASTIC[task.solver], part
-            )
-        )
+        found.append(_all_at_once(task, chosen, weights[now], starts, part))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
 
 
 def predict(
-    network: MLP | WithLinear, w: Params, x: Float[np.ndarray, "n p"]
+    network: Map, w: Params, x: Float[np.ndarray, "n p"]
 ) -> Float[np.ndarray, "m n k"]:
     """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
     w = jax.tree.map(jnp.asarray, w)
     first = jax.tree.leaves(w)[0]
     n = len(x)
-    size = min(n, max(1, CELLS // len(first)))
+    size = min(bucket(n), max(1, CELLS // len(first)))
     parts = []
     for start in range(0, n, size):
         # the last batch is filled up with the last row
@@ -234,7 +242,7 @@ def predict(
 
 
 @compiled
-def _predict(network: MLP | WithLinear, w: Params, x: Array) -> Array:
+def _predict(network: Map, w: Params, x: Array) -> Array:
     return jax.vmap(lambda w: jax.vmap(lambda row: network(w, row))(x))(w)
 
 
@@ -244,10 +252,51 @@ class Falling(AbstractSchedule):
     """
 
     s: Array
-    count: int = eqx.field(static=True)
+    count: Array
 
     def __call__(self, t: Any) -> Array:
-        return self.s * (1 - jnp.asarray(t).astype(self.s.dtype) / self.count)
+        return self.s * (
+            1 - jnp.asarray(t).astype(self.s.dtype) / self.count.astype(self.s.dtype)
+        )
+
+
+class Adam(AbstractSolver):
+    """The solver w - step_t m_t / (sqrt(v_t) + 1e-8), with running means m of mini-batch subgradients
+    and v of their squares.
+
+    Kingma and Ba, arXiv 1412.6980.
+    """
+
+    schedule: AbstractSchedule
+    batch_size: int = eqx.field(static=True)
+
+    def init(self, problem: AbstractProblem, w: Params) -> State:
+        return State(w, jnp.int32(0), optax.scale_by_adam().init(w))
+
+    def draw(self, problem: AbstractProblem, key: Array, count: int) -> Array:
+        """Return the rows of count mini-batches."""
+        rows = (count, self.batch_size)
+        return jax.random.randint(key, rows, 0, problem.samples(), jnp.int32)
+
+    def step(
+        self, problem: AbstractProblem, state: State, drawn: Array
+    ) -> tuple[State, Info]:
+        v = problem[drawn].subgradient(state.w)
+        direction, memory = optax.scale_by_adam().update(v, state.memory)
+        w = optax.tree.add_scale(state.w, -self.schedule(state.t), direction)
+        return State(w, state.t + 1, memory), Info()
+
+    def prices(self, problem: AbstractProblem, w: Params) -> Prices:
+        batch = problem[jnp.zeros(self.batch_size, jnp.int32)]
+        return Prices(step=batch.prices(w).subgradient)
+
+
+STOCHASTIC: dict[str, Callable[[AbstractSchedule, int], AbstractSolver]] = {
+    "adam": Adam,
+    "sgd": sgd,
+    "truncated": lambda step, batch_size: truncated(step, batch_size=batch_size),
+}
+SOLVERS = ("auto", "prox_linear", *STOCHASTIC)
 
 
 def _all_at_once(
@@ -255,38 +304,83 @@ def _all_at_once(
     settings: Sequence[Setting],
     weights: np.ndarray,
     members: Sequence[int],
-    method: Callable,
     say: Callable[[float], None],
 ) -> Params:
-    """Run fits in float32, each step on one sample, which is the same for all of them."""
+    """Run fits in float32, each step on one mini-batch, which is the same for all of them.
+
+    Every fit ends where it did best on the rows that it does not see, if there are any.
+    """
     n, p = task.x.shape
-    count = min(max(PASSES * n, LEAST), MOST)
-    length = math.ceil(count / PIECES)
     dtype = jnp.float32
-    size = p + 1.0  # |J|^2 of the start, about
-    if task.hidden:
-        # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear
-        # part
-        size = 0.4 * task.hidden + 10.0 * (p + 1)
-    w = task.starts(settings, members, dtype)
+    if task.solver == "adam":
+        batch = int(np.clip(2 ** round(math.log2(n / STEPS)), SMALLEST, LARGEST))
+        count = max(LEAST, PASSES * n / batch)
+        size = 1 / ADAM
+    else:
+        batch = 1
+        count = min(max(PASSES * n, LEAST_SINGLE), MOST_SINGLE)
+        size = p + 1.0  # |J|^2 of the start, about
+        if task.hidden:
+            # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear
+            # part
+            size = 0.4 * task.hidden + 10.0 * (p + 1)
+    length = DRAWN * math.ceil(count / (DRAWN * PIECES))
+    # Columns of zeros change nothing, and tables of about this width share a program.
+    wide = dataclasses.replace(
+        task, x=np.pad(task.x, ((0, 0), (0, columns_for(p) - p)))
+    )
+    narrow = task.starts(settings, members, dtype)
+    w = _resized(narrow, wide.starts(settings, members, dtype))
+    problem = wide.problem(dtype, 1.0, np.ones(n)).padded()
+    rows = len(problem)
+    s = np.zeros((len(settings), rows), np.float32)
+    s[:, :n] = weights
+    unseen = np.zeros_like(s)
+    unseen[:, :n] = weights == 0
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)
-    problem = task.problem(dtype, 1.0, None)
-    each = (ridges, jnp.asarray(weights, dtype), steps)
+    method = (task.solver, batch)
+    each = (ridges, jnp.asarray(s), steps)
     key = jax.random.key(task.seed)
+    state = _begin(method, problem, w, each)
+    best = w
+    least = jnp.full(len(settings), jnp.inf, dtype)
     for piece in range(PIECES):
-        w = _piece(
-            method, problem, w, key, jnp.int32(piece), each, (length, length * PIECES)
+        counts = (
+            jnp.int32(piece * length),
+            jnp.int32(length),
+            jnp.int32(length * PIECES),
         )
-        jax.block_until_ready(w)
+        state, best, least = _piece(
+            method, problem, state, key, each, counts, jnp.asarray(unseen), best, least
+        )
+        jax.block_until_ready(least)
         say((piece + 1) / PIECES)
-    return jax.tree.map(np.asarray, w)
+    return jax.tree.map(np.asarray, _resized(best, narrow))
+
+
+def columns_for(p: int) -> int:
+    """Return the least of 4, 6, 8, 12, 16, 24, 32, ... that is at least p."""
+    power = 2 ** max(2, math.ceil(math.log2(p)))
+    if p <= 3 * power // 4 and power > 4:
+        return 3 * power // 4
+    return power
+
+
+def _resized(w: Params, like: Params) -> Params:
+    """Return arrays of other shapes: what is beyond them is dropped, and what they lack is 0."""
+
+    def one(x: Any, shape: tuple[int, ...]) -> np.ndarray:
+        found = np.zeros(shape, np.float32)
+        shared = tuple(slice(0, min(a, b)) for a, b in zip(x.shape, shape, strict=True))
+        found[shared] = np.asarray(x)[shared]
+        return found
+
+    return jax.tree.map(lambda x, y: one(x, y.shape), w, like)
 
 
 class _Pieces(AbstractWrapper):
-    """A solver that draws the samples of a whole piece at once."""
-
-    length: int = eqx.field(static=True)
+    """A solver that draws the samples of DRAWN steps at once."""
 
     def init(self, problem: AbstractProblem, w: Params) -> Any:
         return self.solver.init(problem, w)
@@ -297,30 +391,70 @@ class _Pieces(AbstractWrapper):
         return self.solver.step(problem, state, drawn)
 
     def epoch(self, problem: AbstractProblem) -> int:
-        return self.length
+        return DRAWN
+
+
+def _own(problem: AbstractProblem, ridge: Array, s: Array) -> AbstractProblem:
+    """Return the problem with a ridge and weights of its own, and the count of its true rows."""
+    own = MeanOfLosses(
+        problem.inner, problem.outer, problem.data, ridge=ridge, weights=s
+    )
+    return eqx.tree_at(
+        lambda own: own.count, own, problem.count, is_leaf=lambda x: x is None
+    )
+
+
+@compiled
+def _begin(
+    method: tuple[str, int], problem: AbstractProblem, w: Params, each: Any
+) -> Any:
+    """Return the states of all fits."""
+    name, batch = method
+
+    def one(w: Params, ridge: Array, s: Array, step: Array) -> Any:
+        solver = STOCHASTIC[name](Falling(step, jnp.int32(1)), batch)
+        return solver.init(_own(problem, ridge, s), w)
+
+    return jax.vmap(one)(w, *each)
 
 
 @compiled
 def _piece(
-    method: Callable,
-    problem: MeanOfLosses,
-    w: Params,
+    method: tuple[str, int],
+    problem: AbstractProblem,
+    states: Any,
     key: Array,
-    piece: Array,
     each: Any,
     counts: tuple,
-) -> Params:
-    """Return every fit after the next steps: `counts` are those of this piece and of all."""
-    length, count = counts
-    start = piece * length
+    unseen: Array,
+    best: Params,
+    least: Array,
+) -> tuple[Any, Params, Array]:
+    """Return every fit after the next steps, and the best so far on the rows that it does not see.
 
-    def one(w: Params, ridge: Array, s: Array, step: Array) -> Params:
-        solver = _Pieces(method(Falling(step, count)), length)
-        own = MeanOfLosses(
-            problem.inner, problem.outer, problem.data, ridge=ridge, weights=s
+    `counts` are the steps before this piece, in it, and in all.
+    """
+    name, batch = method
+    start, length, count = counts
+
+    def one(
+        state: Any,
+        ridge: Array,
+        s: Array,
+        step: Array,
+        unseen: Array,
+        best: Params,
+        least: Array,
+    ) -> Any:
+        solver = _Pieces(STOCHASTIC[name](Falling(step, count), batch))
+        own = _own(problem, ridge, s)
+        state, record = advance(own, solver, state, key, start, Limits(start + length))
+        # Without rows to look at the last iterate is the answer: every loss is then 0.
+        loss = jnp.mean(unseen * jax.vmap(problem.outer.value)(own.stack(record.w)))
+        better = loss <= least
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old), record.w, best
         )
-        state = eqx.tree_at(lambda state: state.t, solver.init(own, w), start)
-        _, record = advance(own, solver, state, key, start, Limits(start + length))
-        return record.w
+        return state, best, jnp.where(better, loss, least)
 
-    return jax.vmap(one)(w, *each)
+    return jax.vmap(one)(states, *each, unseen, best, least)
