@@ -105,8 +105,9 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     if not rows:
         title = f"{what}: fit by {name}, {about['rows']} rows"
     if about["settings"]["start"]:
+        what = "networks and trees" if model.trees[0] else "networks"
         lines.append(
-            f"Predictions are those of {model.fits} networks, which did better than the line on unseen rows."
+            f"Predictions are those of {what}, which did better than the line on unseen rows."
         )
         lines += _largest(findings)
     lines += _scales(model)
