@@ -170,9 +170,9 @@ def _older(row: Row) -> list[str]:
     """Return a row of an older run, judged by the rule of today."""
     ratio = row["ratio"] == "yes"
     scale = (lambda x: math.log1p(float(x))) if ratio else float
-    ends = [scale(row[name]) for name in ("mean", "low", "high")]
+    mean, low, high = (scale(row[name]) for name in ("mean", "low", "high"))
     rule = rule_of(row["experiment"], row["rule"])
-    found = Comparison(*ends, int(row["units"]), rule.level, ratio)
+    found = Comparison(mean, low, high, int(row["units"]), rule.level, ratio)
     each = verdict_of(row["claim"], rule, found, row["what"], seed=0)
     verdict = each.verdict
     if each.needed:
