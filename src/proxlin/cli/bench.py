@@ -1,5 +1,6 @@
 """`proxlin bench`: the benchmarks of a checkout, in a process of their own."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import typer
 from ..errors import UserError
 from .interrupts import stay_at_signals
 from .options import Debug
+
+AGAIN = 0.2  # seconds between two tries to pass a Ctrl-C on
 
 
 def bench(
@@ -37,14 +40,27 @@ def bench(
         command += ["--json", str(json_file.resolve())]
     if names:
         command.append("--list")
-    # a Ctrl-C reaches the benchmarks too, which then write what they have
     stay_at_signals()
+    # The benchmarks begin with Ctrl-C ignored, as Python would answer it with a traceback while it
+    # starts; once they listen, they write what they have.
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with subprocess.Popen(command, cwd=root) as process:
+        signal.signal(signal.SIGINT, heard)
         while True:
             try:
                 code = process.wait()
             except KeyboardInterrupt:
-                continue
+                code = _interrupted(process)
             if code < 0:  # ended by a signal
                 return 128 - code
             return code
+
+
+def _interrupted(process: subprocess.Popen) -> int:
+    """Pass a Ctrl-C on until the benchmarks listen and end; return their exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            return process.wait(AGAIN)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)

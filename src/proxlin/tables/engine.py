@@ -169,9 +169,7 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     ]
     units, w = _packed(last)
     about["seconds"] = round(time.perf_counter() - start, 2)
-    model = Model(
-        asked, formula, rows.encoder, units, w, findings, about, _trees(last)
-    )
+    model = Model(asked, formula, rows.encoder, units, w, findings, about, _trees(last))
     return Report(model, notes, path, metrics, predictions, truth)
 
 
