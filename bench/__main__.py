@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -203,6 +204,8 @@ def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
         try:
             status = "failed" if _run(name, ["--json", str(file), *options]) else "done"
         except KeyboardInterrupt:
+            # a second one must not cut off what is written now
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             status = "interrupted"
         rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return {"seconds": time.perf_counter() - start, "status": status, "rows": rows}
@@ -265,6 +268,8 @@ def _refuse(sentence: str) -> int:
 
 if __name__ == "__main__":
     try:
+        # `proxlin bench` starts this process with the signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(main())
     except KeyboardInterrupt:  # before the first benchmark, or after the last
         print("bench: interrupted; no file is left half-written.", file=sys.stderr)

@@ -6,6 +6,7 @@ gap(d, v) = sum_i [f_i(z_i) - <v_i, z_i> + rho_i/2 |v_i|^2] + kappa/2 |d + B'v /
 
 import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
