@@ -52,7 +52,7 @@ CELLS = 200_000  # rows times fits that are predicted at once
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
-Map = MLP | WithLinear | WithTrees
+Map = MLP | WithLinear | Trees | WithTrees
 # what is being done, and the share of it that is done
 Say = Callable[[str, float], None]
 
