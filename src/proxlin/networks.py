@@ -135,7 +135,8 @@ class Trees(eqx.Module):
     """x -> the sum of the leaves that x falls into, in `count` complete binary trees.
 
     w = {"feature", "cut", "leaf"}: node j of a tree sends x to its right child 2j + 2 where
-    x[feature_j] > cut_j, and to its left child 2j + 1 elsewhere. All of them are floating-point numbers, as parameters are.
+    x[feature_j] > cut_j, and to its left child 2j + 1 elsewhere. All of them are floating-point
+    numbers, as parameters are.
 
     >>> predict = Trees((3, 2), count=4, depth=2)
     >>> predict(predict.init(jax.random.key(0)), jnp.ones(3)).tolist()

@@ -34,7 +34,7 @@ ROUNDS = 8  # of Weiszfeld's method, where targets share a norm
 TINY = 1e-6  # deviations; a norm below it is 0 up to rounding
 
 
-def cuts_of(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p bins-1"]:
+def cuts_of(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p cuts"]:
     """Return the ends of the bins of each feature, of about equal numbers of rows; infinity beyond the
     last.
     """
@@ -49,7 +49,7 @@ def cuts_of(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p bins-1"]:
 
 
 def bins_of(
-    x: Float[np.ndarray, "n p"], cuts: Float[np.ndarray, "p bins-1"]
+    x: Float[np.ndarray, "n p"], cuts: Float[np.ndarray, "p cuts"]
 ) -> Int[np.ndarray, "n p"]:
     """Return the number of cuts below each value."""
     pairs = zip(x.T, cuts, strict=True)
@@ -97,7 +97,8 @@ class Boosting(AbstractSolver):
         self, problem: AbstractProblem, state: Grown, drawn: Key
     ) -> tuple[Grown, Info]:
         bins, y = problem.data
-        s = problem.weights / jnp.max(problem.weights)
+        s = problem.coefficients().astype(y.dtype)
+        s = s / jnp.max(s)
         of_rows, of_features = jax.random.split(drawn)
         if len(y) > 4 * self.rows:
             # Hardly a row is drawn twice, and nothing has to be sorted.
@@ -231,7 +232,7 @@ def grown(
     return jax.lax.map(one, (states, weights, jax.random.split(key, len(weights))))
 
 
-def in_units(w: Params, cuts: Float[np.ndarray, "p bins-1"], count: int) -> Params:
+def in_units(w: Params, cuts: Float[np.ndarray, "p cuts"], count: int) -> Params:
     """Return the first `count` trees with cuts in the units of the features."""
     feature = np.asarray(w["feature"])[:, :count]
     cut = np.asarray(w["cut"])[:, :count].astype(int)

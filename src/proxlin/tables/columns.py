@@ -8,8 +8,8 @@ import numpy as np
 from ..data.frames import Column, Frame
 from ..errors import UserError
 
-# rows that are used, and samples that a stochastic fit sees
-MOST = 300_000
+# rows that are used, at most: as many as the memory of one machine has room for
+MOST = 10_000_000
 # different texts of a column that are encoded; more are names, not categories
 LEVELS = 50
 KINDS = {True: "numbers", False: "texts"}

@@ -255,8 +255,8 @@ def boosted(
     s = np.zeros((folds, rows), np.float32)
     s[:, :n] = weights
     trees = Trees((bins.shape[1], k), TREES, DEPTH)
-    # It is a count that tables of about this size share.
-    seen = min(SEEN, round(SHARE * rows * weights[0].mean()))
+    # It depends on the size of the table alone, so that fits without some rows share the program.
+    seen = min(SEEN, round(SHARE * (1 - 1 / FOLDS) * rows))
     solver = Boosting(
         np.float32(RATE),
         np.float32(PRIOR),

@@ -37,7 +37,8 @@ from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
 from .losses import at_scale, outer_of
 
-PASSES = 20  # over the data in a stochastic fit
+PASSES = 10  # over the data in a fit by mini-batches
+PASSES_SINGLE = 30  # and in one by single rows
 LEAST = 2000  # its steps, at least
 LEAST_SINGLE, MOST_SINGLE = 20_000, 300_000  # of steps on one row each
 SMALLEST, LARGEST = 32, 512  # rows of a mini-batch of Adam
@@ -51,7 +52,7 @@ CELLS = 200_000  # rows times fits that are predicted at once
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
-Map = MLP | WithLinear | WithTrees
+Map = MLP | WithLinear | Trees | WithTrees
 # what is being done, and the share of it that is done
 Say = Callable[[str, float], None]
 
@@ -282,7 +283,9 @@ class Adam(AbstractSolver):
         self, problem: AbstractProblem, state: State, drawn: Array
     ) -> tuple[State, Info]:
         v = problem[drawn].subgradient(state.w)
-        direction, memory = optax.scale_by_adam().update(v, state.memory)
+        # optax raises a number to the power of a count, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
+            direction, memory = optax.scale_by_adam().update(v, state.memory)
         w = optax.tree.add_scale(state.w, -self.schedule(state.t), direction)
         return State(w, state.t + 1, memory), Info()
 
@@ -318,7 +321,7 @@ def _all_at_once(
         size = 1 / ADAM
     else:
         batch = 1
-        count = min(max(PASSES * n, LEAST_SINGLE), MOST_SINGLE)
+        count = min(max(PASSES_SINGLE * n, LEAST_SINGLE), MOST_SINGLE)
         size = p + 1.0  # |J|^2 of the start, about
         if task.hidden:
             # tanh^2 of each hidden unit, the inputs that reach them, and scale^2 |x|^2 of the linear
@@ -336,7 +339,7 @@ def _all_at_once(
     s = np.zeros((len(settings), rows), np.float32)
     s[:, :n] = weights
     unseen = np.zeros_like(s)
-    unseen[:, :n] = weights == 0
+    unseen[:, :n] = _unseen_rows(weights)
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)
     method = (task.solver, batch)
@@ -357,6 +360,11 @@ def _all_at_once(
         jax.block_until_ready(least)
         say((piece + 1) / PIECES)
     return jax.tree.map(np.asarray, _resized(best, narrow))
+
+
+def _unseen_rows(weights: np.ndarray) -> np.ndarray:
+    """Return 1 for the rows that a fit does not see; they tell where it is at its best."""
+    return weights == 0
 
 
 def columns_for(p: int) -> int:
@@ -438,23 +446,18 @@ def _piece(
     start, length, count = counts
 
     def one(
-        state: Any,
-        ridge: Array,
-        s: Array,
-        step: Array,
-        unseen: Array,
-        best: Params,
-        least: Array,
-    ) -> Any:
+        state: Any, own: tuple, unseen: Array, best: Params, least: Array
+    ) -> tuple[Any, Params, Array]:
+        ridge, s, step = own
         solver = _Pieces(STOCHASTIC[name](Falling(step, count), batch))
-        own = _own(problem, ridge, s)
-        state, record = advance(own, solver, state, key, start, Limits(start + length))
+        fit = _own(problem, ridge, s)
+        state, record = advance(fit, solver, state, key, start, Limits(start + length))
         # Without rows to look at the last iterate is the answer: every loss is then 0.
-        loss = jnp.mean(unseen * jax.vmap(problem.outer.value)(own.stack(record.w)))
+        loss = jnp.mean(unseen * jax.vmap(problem.outer.value)(fit.stack(record.w)))
         better = loss <= least
         best = jax.tree.map(
             lambda new, old: jnp.where(better, new, old), record.w, best
         )
         return state, best, jnp.where(better, loss, least)
 
-    return jax.vmap(one)(states, *each, unseen, best, least)
+    return jax.vmap(one)(states, each, unseen, best, least)
