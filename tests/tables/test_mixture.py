@@ -22,7 +22,7 @@ from proxlin.tables.boosting import (
     in_units,
     seeds,
 )
-from proxlin.tables.model import Asked
+from proxlin.tables.asked import Asked
 from proxlin.tables.training import Setting, Task
 
 DEPTH = 3

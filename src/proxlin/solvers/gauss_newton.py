@@ -88,9 +88,10 @@ def solve_by_gradients(
 
 
 def step_along_gradient(
-    at: Expansion, quadratic: Quadratic, f: AbstractOuter
+    at: Expansion, quadratic: Quadratic, f: AbstractOuter, penalty: Penalties | None
 ) -> tuple[Params, None]:
     """Return argmin_x f(u) + <f'(u), J (x - w)> + quadratic(x) = center - J' f'(u) / weight."""
+    assert penalty is None  # `check` refuses it
     J = at.jacobian[0]
     center, unravel = ravel_pytree(quadratic.center)
     return unravel(
@@ -160,6 +161,10 @@ class StochasticGaussNewton(AbstractSolver):
         AbstractSolver.check(self, problem)
         if self.subsolver is solve_exactly:
             _check_exact(problem.outer)
+        elif problem.penalty is not None and self.subsolver is step_along_gradient:
+            raise ValueError(
+                "composition_sgd cannot take the penalty of this problem; take stochastic_gauss_newton."
+            )
         elif problem.penalty is not None:
             raise ValueError(
                 'stochastic_gauss_newton(subsolver="apg") cannot take the penalty of this problem; take '
