@@ -119,7 +119,14 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
         "<b>z</b>",
         "<b>z</b>",
     ]
-    assert sum(row["chosen"] == "True" for row in read(out / "settings.csv")) == 3
+    settings = read(out / "settings.csv")
+    for loss in {row["loss"] for row in settings}:
+        own = [row for row in settings if row["loss"] == loss]
+        parts = [row["model"] for row in own if row["model"].endswith("of the mixture")]
+        shares = [int(part.split(", ")[1].split("%")[0]) for part in parts]
+        assert len(shares) == 3 and sum(shares) == 100
+        others = [row for row in own if row["model"] not in parts]
+        assert sum(row["chosen"] == "True" for row in others) == 1
 
 
 def test_the_page_escapes_and_fetches_nothing(fitted):
