@@ -13,6 +13,7 @@ from proxlin.outers import L1, L2, Huber, SquaredL2
 from proxlin.problem import MeanOfLosses
 from proxlin.tables import search as searching
 from proxlin.tables import training
+from proxlin.tables.asked import Asked
 from proxlin.tables.boosting import (
     BINS,
     Boosting,
@@ -22,7 +23,6 @@ from proxlin.tables.boosting import (
     in_units,
     seeds,
 )
-from proxlin.tables.asked import Asked
 from proxlin.tables.training import Setting, Task
 
 DEPTH = 3
