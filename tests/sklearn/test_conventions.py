@@ -247,7 +247,8 @@ def test_frames_go_through_scores_clones_and_searches(kind):
     x, y = frames()
     plain = CompositeRegressor().fit(x, y)
     model = CompositeRegressor().set_output(transform=kind).fit(x, y)
-    assert model.score(x, y) == plain.score(x, y)
+    # sums over a frame and over an array may round differently
+    assert model.score(x, y) == pytest.approx(plain.score(x, y), rel=1e-12)
     for copy in (clone(model).fit(x, y), pickle.loads(pickle.dumps(model))):
         assert type(copy.predict(x)).__module__.startswith(kind)
     search = GridSearchCV(model, {"loss": ["l2", "squared"]}, cv=2)

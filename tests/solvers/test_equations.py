@@ -204,7 +204,7 @@ def test_a_few_bounds_against_all_faces(rho):
 def minimize(step, p, at, kappa):
     """The step of a subsolver, compiled afresh: its tolerance is a constant of the module."""
     return eqx.filter_jit(
-        lambda at, kappa: step(at, proximal(p, kappa, at.w), p.outer)[0]
+        lambda at, kappa: step(at, proximal(p, kappa, at.w), p.outer, None)[0]
     )(at, kappa)
 
 

@@ -464,8 +464,8 @@ class GroupL2(AbstractPenalty):
     >>> import proxlin as px
     >>> g = px.GroupL2(1.0)
     >>> x = jnp.array([[3.0, 4.0], [0.3, 0.4]])
-    >>> round(float(g.value(x)), 6), g.prox(x, 1.0).round(6).tolist()
-    (5.5, [[2.4, 3.2], [0.0, 0.0]])
+    >>> round(float(g.value(x)), 6), [round(float(each), 6) for each in g.prox(x, 1.0).ravel()]
+    (5.5, [2.4, 3.2, 0.0, 0.0])
     """
 
     lam: Number

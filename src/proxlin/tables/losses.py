@@ -34,8 +34,8 @@ NEARLY_SUPPORT = 1e-3
 def outer_of(name: str) -> AbstractProximable:
     """Return the loss of a name, at scale 1; that of a quantile is such as "quantile 0.9".
 
-    >>> outer_of("quantile 0.9").q
-    array(0.9)
+    >>> float(outer_of("quantile 0.9").q)
+    0.9
     """
     if name.startswith(QUANTILE):
         return Quantile(float(name.removeprefix(QUANTILE)))

@@ -168,7 +168,9 @@ def suspects(
 
 def _explained(t: float, moved: float) -> bool:
     """Return whether a slip that moves a row by so many sigma leaves a residual that can be."""
-    return moved > EXPLAINED and (t < FITS or (t < LARGE and moved > NEARER * t))
+    if moved <= EXPLAINED:
+        return False
+    return bool(t < FITS or (t < LARGE and moved > NEARER * t))
 
 
 def _typical(values: np.ndarray, good: np.ndarray) -> tuple[float, float]:
