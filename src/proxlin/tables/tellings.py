@@ -10,8 +10,6 @@ from .asked import shown_loss
 from .findings import Findings
 from .model import Model
 
-WIDEST = 40  # characters of a cell
-
 
 @dataclass(frozen=True)
 class Listing:
