@@ -40,6 +40,7 @@ from proxlin.tables.columns import encoder_of, numbers_of, targets_of
 from proxlin.tables.findings import Findings, Shown
 from proxlin.tables.formula import Formula, Term
 from proxlin.tables.linear import Line
+from proxlin.tables.losses import QUANTILE
 from proxlin.tables.model import Model, load_models, pack_models
 from proxlin.tables.standardize import units_of
 from proxlin.tables.training import network_of
@@ -318,7 +319,7 @@ def _use_cache(path: Path) -> None:
 
 @functools.cache
 def model_files() -> dict[str, bytes]:
-    """A network with categories and missing cells, and a linear model, each of two fits."""
+    """A network with categories and missing cells, and a linear model, each at two quantiles."""
     found = {}
     with_colours = b"a,colour,y\n" + b"".join(
         f"{a},{c},{y}\n".encode() for a, c, _, y in ROWS
@@ -332,16 +333,19 @@ def model_files() -> dict[str, bytes]:
         w = jax.vmap(lambda key, network=network: network.init(key, jnp.float32))(
             jax.random.split(jax.random.key(0))
         )
-        model = Model(
-            Asked(("y",), "l1", hidden),
-            FORMULA if hidden else None,
-            encoder,
-            units_of(X, y),
-            w,
-            findings_for(encoder, ("y",)),
-            {"rows": 24, "settings": {"ridge": 0.1}},
-        )
-        found[name] = pack_models([model] * 2)
+        models = [
+            Model(
+                Asked(("y",), f"{QUANTILE}{level!r}", hidden),
+                FORMULA if hidden else None,
+                encoder,
+                units_of(X, y),
+                w,
+                findings_for(encoder, ("y",)),
+                {"rows": 24, "settings": {"ridge": 0.1}},
+            )
+            for level in (0.25, 0.75)
+        ]
+        found[name] = pack_models(models)
     return found
 
 

@@ -1,6 +1,7 @@
 """`px.fit`: coefficients as R prints them, the rows that are wrong, bands, formulas, files, refusals."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import proxlin as px
 from proxlin.data.frames import as_frame
 from proxlin.tables.formula import formula_of
 from proxlin.tables.linear import independent
+from proxlin.tables.model import pack_models
 from proxlin.tables.suspects import discovery_rates
 
 # coefficients and standard errors of R: rlm, rq (tau 0.5 and 0.25), lmrob
@@ -326,3 +328,19 @@ def test_the_csv_of_outliers_holds_the_rows(fit, tmp_path):
     assert len(pd.DataFrame(rows)) == len(rows)
     with (tmp_path / "rows.csv").open("w") as file:
         csv.DictWriter(file, rows[0]).writerows(rows)
+
+
+@pytest.mark.parametrize("losses", [("l1", "l1"), ("quantile 0.7", "quantile 0.2")])
+def test_a_file_of_models_that_are_no_quantiles_in_order_is_refused(losses, tmp_path):
+    x = np.arange(20.0)
+    model = px.fit({"x": x, "y": x + np.sin(x)}, "y", loss="mm").models[0]
+    models = [
+        dataclasses.replace(model, asked=dataclasses.replace(model.asked, loss=loss))
+        for loss in losses
+    ]
+    path = tmp_path / "fit.npz"
+    path.write_bytes(pack_models(models))
+    with pytest.raises(ValueError, match="or it is damaged"):
+        px.load_fit(path)
+    path.write_bytes(pack_models(models[:1]))
+    assert len(px.load_fit(path).models) == 1

@@ -164,11 +164,12 @@ def load_models(path: str | Path) -> tuple[Model, ...]:
         text = json.loads(arrays.pop("json").tobytes())
         found = text["format"]
         if found == FORMAT:
-            _demand(text["models"])
-            return tuple(
+            models = tuple(
                 _model(each, _beginning(arrays, f"{i}."))
                 for i, each in enumerate(text["models"])
             )
+            _demand(models and _belong_together(models))
+            return models
         version = text.get("version")
     except DAMAGED as error:
         raise UserError(
@@ -177,6 +178,22 @@ def load_models(path: str | Path) -> tuple[Model, ...]:
     raise UserError(
         f"{path} is a model of format {str(found)[:20]} (proxlin {str(version)[:20]}); "
         f"proxlin {__version__} reads format {FORMAT}: fit it again."
+    )
+
+
+def _belong_together(models: Sequence[Model]) -> bool:
+    """Whether it is one model, or the same fit at rising quantiles."""
+    if len(models) == 1:
+        return True
+    levels = [level for model in models if (level := model.asked.level) is not None]
+    if len(levels) < len(models) or levels != sorted(set(levels)):
+        return False
+    first = models[0]
+    return all(
+        model.asked.targets == first.asked.targets
+        and model.encoder == first.encoder
+        and model.formula == first.formula
+        for model in models
     )
 
 
