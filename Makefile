@@ -14,14 +14,14 @@ HALF  := $(VENV)/.half-made
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup quick test lint type docs bench slow reproduce release lock clean
+.PHONY: help setup quick test matrix lint type docs bench slow reproduce release lock clean
 
 help:
 	@echo "make reproduce   run the paper's experiments (quick profile) and write $(OUT)report.html"
 	@echo "make test        lint, types, tests and docstring examples"
 	@echo "make quick       lint, types and the tests of the rooms that changed, in about a minute"
 	@echo "make release     sdist and wheel in dist/, tried in an empty environment, with release notes"
-	@echo "make setup lint type docs bench slow lock clean: the parts"
+	@echo "make setup lint type docs bench slow matrix lock clean: the parts"
 
 setup: $(SETUP)
 
@@ -52,6 +52,16 @@ test: $(SETUP)
 	done; \
 	$(RUN) pytest || status=1; \
 	exit $$status
+
+# The whole suite with older instruction sets and with one and two threads: hours. A line for each run is kept.
+matrix: $(SETUP)
+	@status=0; mkdir -p $(FIGURES); \
+	for threads in 1 2; do for isa in $(OTHERS) ""; do \
+	    echo "The whole suite with $$threads threads and $${isa:-every instruction}:"; \
+	    XLA_FLAGS=$${isa:+--xla_cpu_max_isa=$$isa} PROXLIN_TEST_THREADS=$$threads $(RUN) pytest -q \
+	        > $(FIGURES)/matrix-$${isa:-all}-$$threads.log || status=1; \
+	    tail -n 1 $(FIGURES)/matrix-$${isa:-all}-$$threads.log; \
+	done; done; exit $$status
 
 # The loop while you write: tests/support/quick.py chooses the tests by `git diff --name-only`.
 quick: $(SETUP)

@@ -17,16 +17,18 @@ os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false " + os.environ.get("XLA_FLAGS", "")
 )
-# Two workers on two cores have one compute thread each.
+# Two workers on two cores have one compute thread each. `make matrix` asks for two as well.
+THREADS = os.environ.get("PROXLIN_TEST_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
+    if THREADS == "1":
+        os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
     for pool in (
         "NPROC",
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "NUMBA_NUM_THREADS",
     ):
-        os.environ.setdefault(pool, "1")
+        os.environ.setdefault(pool, THREADS)
 
 # One folder of compiled programs for the run: its workers share them, and the processes that tests
 # start read them.
