@@ -62,7 +62,7 @@ def draw(
 def _fitted(axes: Axes, panel: int, one: Rows) -> list[Point]:
     limits = middle(np.concatenate([one.y, one.fitted]))
     axes.plot(limits, limits, color=LIGHT, linewidth=0.8)
-    axes.set(xlabel=f"fitted {_plain(one.target)}", ylabel=f"true {_plain(one.target)}")
+    axes.set(xlabel=f"fitted {plain(one.target)}", ylabel=f"true {plain(one.target)}")
     return _rows(axes, panel, one, one.fitted, one.y, limits, limits)
 
 
@@ -70,7 +70,7 @@ def _residuals(axes: Axes, panel: int, one: Rows) -> list[Point]:
     axes.axhline(0, color=LIGHT, linewidth=0.8)
     for end in (-USUAL, USUAL):
         axes.axhline(end, color=LIGHT, linewidth=0.8, linestyle="--")
-    axes.set(xlabel=f"fitted {_plain(one.target)}", ylabel="residual / sigma")
+    axes.set(xlabel=f"fitted {plain(one.target)}", ylabel="residual / sigma")
     return _rows(
         axes,
         panel,
@@ -115,7 +115,7 @@ def _rows(
     ):
         here = which & inside
         axes.plot(a[here], b[here], mark, color=colour, markersize=3, fillstyle="none")
-        for side, there in _sides(x, y, across, up).items():
+        for side, there in outside_of(x, y, across, up).items():
             out = which & there
             (marks,) = axes.plot(
                 a[out], b[out], side, color=colour, markersize=5, clip_on=False
@@ -136,10 +136,12 @@ def _rows(
     return [Point(panel, *each) for each in zip(a, b, texts, strict=True)]
 
 
-def _sides(
+def outside_of(
     x: np.ndarray, y: np.ndarray, across: tuple[float, float], up: tuple[float, float]
 ) -> dict[str, np.ndarray]:
-    """Return for each marker the rows outside on that side."""
+    """Return for each marker, a triangle that points to where they are, the rows outside of the
+    frame on that side.
+    """
     beside = (x > across[1]) | (x < across[0])
     return {
         ">": x > across[1],
@@ -156,7 +158,7 @@ def _effects(axes: Axes, effects: Sequence[Mapping[str, Any]], target: str) -> N
     for place, each in enumerate(reversed(largest)):
         mean = np.asarray(each["mean"])
         away = mean - mean.mean()
-        names.append(_plain(each["feature"]))
+        names.append(plain(each["feature"]))
         axes.plot([away.min(), away.max()], [place, place], color=BLUE, linewidth=1.5)
         if isinstance(each["at"][0], str):
             axes.plot(away, np.full(len(away), place), "|", color=BLUE)
@@ -165,7 +167,7 @@ def _effects(axes: Axes, effects: Sequence[Mapping[str, Any]], target: str) -> N
         axes.plot(away[-1], place, ">" if rising else "<", color=BLUE, markersize=5)
     axes.axvline(0, color=GREY, linewidth=0.6)
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel=f"change of {_plain(target)} over the usual range of a feature")
+    axes.set(xlabel=f"change of {plain(target)} over the usual range of a feature")
     axes.margins(y=0.15)
 
 
@@ -184,7 +186,7 @@ def _around(scaled: np.ndarray) -> tuple[float, float]:
     return -high, high
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Return a name in which Matplotlib reads no mathematics between signs of $."""
     short = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
     return short.replace("$", r"\$")

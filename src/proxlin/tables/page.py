@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ..files.writing import Content, write_folder
 from ..plots.drawing import Point, figure_files, placed
-from ..plots.fits import middle
+from ..plots.fits import middle, outside_of, plain
 from ..plots.pages import csv_bytes, render
 from ..plots.style import BLUE, ORANGE, WIDTH, styled
 from .asked import Asked, shown_loss
@@ -189,7 +189,7 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
                 axes, j, shown_loss(loss), look, y, z[:SHOWN, j], (low, high)
             )
         axes.set(
-            xlabel=f"true {_plain(name)}",
+            xlabel=f"true {plain(name)}",
             ylabel="predicted",
             xlim=(low, high),
             ylim=(low, high),
@@ -219,7 +219,7 @@ def _draw_rows(
         label += f", {outside.sum()} of {len(y)} outside"
     style: dict[str, Any] = {"color": colour, "fillstyle": "none", "linestyle": "none"}
     axes.plot(a[~outside], b[~outside], mark, markersize=3, label=label, **style)
-    for side, where in _edges(y, z, *limits).items():
+    for side, where in outside_of(y, z, limits, limits).items():
         (triangles,) = axes.plot(
             a[where], b[where], side, markersize=5, clip_on=False, zorder=3, **style
         )
@@ -230,20 +230,3 @@ def _draw_rows(
         for true, found in zip(y, z, strict=True)
     ]
     return [Point(panel, *place) for place in zip(a, b, texts, strict=True)]
-
-
-def _edges(
-    y: np.ndarray, z: np.ndarray, low: float, high: float
-) -> dict[str, np.ndarray]:
-    """Return for each marker, a triangle that points to where they are, the rows outside the frame
-    on that side.
-    """
-    right = y > high
-    left = y < low
-    beside = right | left
-    return {">": right, "<": left, "^": ~beside & (z > high), "v": ~beside & (z < low)}
-
-
-def _plain(name: str) -> str:
-    """Return a column's name in which Matplotlib reads no mathematics between signs of $."""
-    return name.replace("$", r"\$")[:40]
