@@ -1,6 +1,7 @@
 """The estimators: what scikit-learn asks of every estimator, and what is ours."""
 
 import dataclasses
+import itertools
 import pickle
 import sys
 from importlib import import_module
@@ -20,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import proxlin as px
 from proxlin import compiled
 from proxlin.sklearn import CompositeRegressor, StructuredClassifier
+from proxlin.sklearn import sequences as sequence_groups
 from proxlin.tables.standardize import units_of
 from zoo import STACKLOSS
 
@@ -410,6 +412,47 @@ def test_sequences_of_length_one_are_multinomial_regression():
     )
     found = model.predict(x)
     assert found.shape == (50,) and np.array_equal(found, peer.predict(ones))
+    np.testing.assert_allclose(
+        model.predict_proba(x), peer.predict_proba(ones), atol=1e-5
+    )
+
+
+def test_probabilities_of_labels_against_all_sequences():
+    x, y = sequences()
+    model = StructuredClassifier("crf", ridge=0.1).fit(x, y)
+    found = model.predict_proba(x[:4])
+    layer = model._w["letter"][0]
+    for rows, each in zip(x[:4], found, strict=True):
+        unary = model._units.features(rows) @ layer["W"].T + layer["b"]
+        likely = np.zeros_like(unary)
+        for labels in itertools.product(range(3), repeat=len(rows)):
+            score = sum(unary[t, c] for t, c in enumerate(labels))
+            score += sum(model.pairs_[c] for c in itertools.pairwise(labels))
+            likely[np.arange(len(rows)), labels] += np.exp(score)
+        expected = likely / likely.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(each, expected, atol=1e-12)
+
+
+def test_probabilities_need_the_loss_that_has_them(fitted):
+    assert not hasattr(fitted, "predict_proba")
+    with pytest.raises(AttributeError) as raised:
+        fitted.predict_proba(sequences()[0])
+    assert 'needs loss="crf"; the scores of loss' in str(raised.value.__cause__)
+
+
+def test_lengths_padded_apart_give_the_fit_of_lengths_padded_together(monkeypatch):
+    x, y = sequences()
+    long = 20 * [np.array([[1.0, 0.0]])], 20 * ["a"]
+    x = [*x, np.concatenate(long[0])]
+    y = [*y, np.array(long[1])]
+    weights = np.linspace(0.5, 2.0, len(x))
+    apart = StructuredClassifier(tol=1e-7).fit(x, y, weights)
+    labels = apart.predict(x)
+    monkeypatch.setattr(sequence_groups, "SHORT", 100)
+    together = StructuredClassifier(tol=1e-7).fit(x, y, weights)
+    np.testing.assert_allclose(apart.pairs_, together.pairs_, atol=1e-4)
+    for one, other in zip(labels, together.predict(x), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_chains_in_pipelines_and_searches():

@@ -52,6 +52,13 @@ def outputs(
     return _outputs(as_inner(predict), oracle, w, x, read)
 
 
+def marginals(
+    predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable
+) -> Array:
+    """Return read(oracle.marginals(predict(w, x_i))) for all samples x, in chunks that fit in memory."""
+    return _marginals(as_inner(predict), oracle, w, x, read)
+
+
 def hamming(
     oracle: AbstractOracle, truth: Outputs, predicted: Outputs
 ) -> Float[np.ndarray, " n"]:
@@ -270,6 +277,17 @@ def _outputs(
 
     n = len(jax.tree.leaves(x)[0])
     return map_rows(jax.vmap(output), x, n, chunk_size(output, x, n, CACHE))
+
+
+@compiled
+def _marginals(
+    predict: Callable, oracle: AbstractOracle, w: Params, x: Any, read: Callable
+) -> Array:
+    def one(x: Any) -> Array:
+        return read(oracle.marginals(predict(w, x)))
+
+    n = len(jax.tree.leaves(x)[0])
+    return map_rows(jax.vmap(one), x, n, chunk_size(one, x, n, CACHE))
 
 
 @compiled

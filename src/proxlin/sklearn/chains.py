@@ -17,11 +17,12 @@ import scipy.optimize
 from jaxtyping import Array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cost import Status
-from ..data.metrics import outputs
+from ..data.metrics import marginals, outputs
 from ..data.sequences import ChainScores, encoded
 from ..files.programs import keep_programs
 from ..inners import augmented_scores
@@ -34,11 +35,20 @@ from ..tables.standardize import Units, units_of
 from ..types import Params
 from .arguments import seed_of, weights_of, widths_of
 from .outputs import NamedOutputs, names_of
-from .sequences import flattened, is_table, joined, padded
+from .sequences import flattened, groups_of, is_table, joined, padded
 from .warm_start import check_widths, goes_on, in_other_features
 
 LOSSES = ("hinge", "crf")
 CALLS = 2000  # evaluations of F and its gradient, at most, where `passes` does not say
+
+
+def _has_probabilities(model: Any) -> bool:
+    """Whether scores are logarithms of probabilities; where they are not, say so."""
+    if model.loss == "crf":
+        return True
+    raise AttributeError(
+        f'predict_proba needs loss="crf"; the scores of loss={model.loss!r} are no probabilities.'
+    )
 
 
 class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
@@ -50,7 +60,8 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
 
     X is a list of n arrays (length_i, features) and y one of n arrays of labels, of any type; a 2-D
     X with a 1-D y is n sequences of length one. `predict` returns what y was; `score` is the share
-    of right labels over all positions. Shorter sequences are padded (see `px.Chains`); a sample
+    of right labels over all positions, and `predict_proba` (of loss "crf") the probability of each
+    label. Sequences of about the same length are padded together (see `px.Chains`); a sample
     weight belongs to a sequence. `n_iter_` is the number of steps of the last fit.
 
     Parameters
@@ -155,16 +166,17 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         self._standardize(x, np.repeat(s, lengths))
         warning = None
         with jax.enable_x64(True):
-            problem = self._problem(x, lengths, labels, s)
             w = self._start() if before is None else self._from(before)
             if isinstance(self.solver, str):
-                largest = self._descend(problem, w)
+                parts = self._parts(x, lengths, labels, s)
+                largest = self._descend(parts, w)
                 if largest > self.tol:
                     warning = (
                         f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give "
                         f"more passes, more ridge or a larger tol."
                     )
             else:
+                problem = self._problem(x, lengths, labels, s)
                 seed = seed_of(self.random_state)
                 self.solution_ = minimize(
                     problem, w, self.solver, passes=self.passes, seed=seed
@@ -221,7 +233,8 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
             problem = self._problem(x, lengths, labels, s).regularize(
                 self._calls**0.5, w
             )
-            self._descend(problem, w)  # one step of many: it need not be exact
+            # one step of many: it need not be exact
+            self._descend([(1.0, problem)], w)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -238,17 +251,44 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
             The labels; series after `set_output`.
         """
         check_is_fitted(self)
-        flat, lengths = flattened(X)
-        x = np.asarray(validate_data(self, flat, reset=False, dtype=np.float64))
-        if lengths is None:
-            lengths = np.ones(len(x), int)
-        labels = self.classes_[self._decoded(self._units.features(x), lengths)]
+        x, lengths = self._positions(X)
+        labels = self.classes_[self._read(x, lengths, self._decoded)]
         if is_table(X):
             return self._contained(labels, X)
         parts = np.split(labels, np.cumsum(lengths)[:-1])
         return [
             self._contained(part, rows) for part, rows in zip(parts, X, strict=True)
         ]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each label at each position, whatever its neighbours are: the
+        marginals of the conditional random field.
+
+        The labels of `predict` are those of the best sequence, which need not be the likeliest ones
+        of each position.
+
+        Parameters
+        ----------
+        X : a list of arrays (length_i, features), or an array (n, features)
+            The sequences.
+
+        Returns
+        -------
+        a list of arrays (length_i, classes), or an array (n, classes)
+            The probabilities, in the order of `classes_`.
+
+        Raises
+        ------
+        AttributeError
+            The loss is not "crf": scores of a hinge are no probabilities.
+        """
+        check_is_fitted(self)
+        x, lengths = self._positions(X)
+        found = self._read(x, lengths, self._marginals)
+        if is_table(X):
+            return found
+        return np.split(found, np.cumsum(lengths)[:-1])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of right labels over all positions, each with the weight of its
@@ -349,6 +389,21 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
             weights=jnp.asarray(s),
         )
 
+    def _parts(
+        self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray
+    ) -> list[tuple[float, MeanOfLosses]]:
+        """Return problems of sequences of about the same length, with the share of each in F.
+
+        F = sum of share times F of the part: a problem divides by its own weights, and the shares
+        add up to 1, so that the ridge counts once.
+        """
+        parts = []
+        for group in groups_of(lengths):
+            each = np.repeat(group, lengths)
+            problem = self._problem(x[each], lengths[group], labels[each], s[group])
+            parts.append((float(s[group].sum() / s.sum()), problem))
+        return parts
+
     def _loss(self, predict: ChainScores) -> tuple[Callable, AbstractOuter]:
         oracle = predict.oracle
         if self.loss not in LOSSES:
@@ -387,8 +442,12 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         letter = [in_other_features(first, before, self._units), *others]
         return jax.tree.map(jnp.asarray, {**self._w, "letter": letter})
 
-    def _descend(self, problem: AbstractProblem, w: Params) -> float:
-        """Run L-BFGS from w and keep its answer; return the largest entry of the gradient there."""
+    def _descend(
+        self, parts: Sequence[tuple[float, AbstractProblem]], w: Params
+    ) -> float:
+        """Run L-BFGS from w on the sum of share times problem, and keep its answer; return the
+        largest entry of the gradient there.
+        """
         if self.solver != "auto" and isinstance(self.solver, str):
             raise ValueError(
                 f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.'
@@ -399,8 +458,14 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
             calls = int(np.ceil(self.passes))
 
         def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = problem.value_and_subgradient(unravel(x))
-            return float(value), _raveled(gradient)[0]
+            w = unravel(x)
+            total = 0.0
+            direction = np.zeros_like(x)
+            for share, problem in parts:
+                value, gradient = problem.value_and_subgradient(w)
+                total += share * float(value)
+                direction += share * _raveled(gradient)[0]
+            return total, direction
 
         options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
         found = scipy.optimize.minimize(
@@ -413,21 +478,66 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         self._w = jax.tree.map(np.asarray, w)
         self.n_iter_ = steps
 
+    def _positions(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of new sequences, in the units of the fit, and their lengths."""
+        flat, lengths = flattened(X)
+        x = np.asarray(validate_data(self, flat, reset=False, dtype=np.float64))
+        if lengths is None:
+            lengths = np.ones(len(x), int)
+        return self._units.features(x), lengths
+
+    def _read(
+        self, x: np.ndarray, lengths: np.ndarray, read: Callable[..., np.ndarray]
+    ) -> np.ndarray:
+        """Return what `read` finds at each position, sequences of about the same length together."""
+        found: np.ndarray | None = None
+        for group in groups_of(lengths):
+            each = np.repeat(group, lengths)
+            part = read(x[each], lengths[group])
+            if found is None:
+                found = np.empty((len(x), *part.shape[1:]), part.dtype)
+            found[each] = part
+        assert found is not None
+        return found
+
     def _decoded(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the places in classes_ of the best labels, one for each position."""
         layers = self._w["letter"]
-        longest = int(lengths.max())
-        if longest == 1 and len(layers) == 1:
+        if lengths.max() == 1 and len(layers) == 1:
             return np.argmax(x @ layers[0]["W"].T + layers[0]["b"], axis=1)
         with jax.enable_x64(True):
-            predict = self._model(longest)
-            data = (padded(x, lengths), lengths)
-            w, data = jax.tree.map(jnp.asarray, (self._w, data))
-            found = np.asarray(
-                outputs(predict, predict.oracle, w, data, predict.oracle.decode)
-            )
-        inside = np.arange(found.shape[1])[None] < lengths[:, None]
-        return found[inside]
+            predict, w, data, inside = self._padded(x, lengths)
+            oracle = predict.oracle
+            return np.asarray(outputs(predict, oracle, w, data, oracle.decode))[inside]
+
+    def _marginals(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the probability of each label at each position."""
+        with jax.enable_x64(True):
+            predict, w, data, inside = self._padded(x, lengths)
+            oracle = predict.oracle
+            return np.asarray(marginals(predict, oracle, w, data, Shares(oracle)))[
+                inside
+            ]
+
+    def _padded(self, x: np.ndarray, lengths: np.ndarray) -> tuple[Any, Any, Any, Any]:
+        """Return the model, its parameters and the data of padded sequences, and which of their
+        positions are real.
+        """
+        predict = self._model(int(lengths.max()))
+        data = (padded(x, lengths), lengths)
+        w, data = jax.tree.map(jnp.asarray, (self._w, data))
+        inside = np.arange(lengths.max())[None] < lengths[:, None]
+        return predict, w, data, inside
+
+
+class Shares(eqx.Module):
+    """The part of marginals that belongs to single positions, (length, labels)."""
+
+    oracle: Chains
+
+    def __call__(self, y: Array) -> Array:
+        unary, _ = self.oracle.split(y)
+        return unary
 
 
 class PlainScores(eqx.Module):

@@ -5,7 +5,10 @@ array.
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+SHORT = 8  # positions; sequences that are not longer are padded to one length
 
 
 def is_table(X: Any) -> bool:
@@ -53,3 +56,16 @@ def padded(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     padded = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
     padded[inside] = rows
     return padded
+
+
+def groups_of(lengths: Int[np.ndarray, " n"]) -> list[Bool[np.ndarray, " n"]]:
+    """Return which sequences are padded together: short ones, and others that differ by a factor of
+    2 at most.
+
+    A group is a program to compile, so there are few of them.
+
+    >>> [group.tolist() for group in groups_of(np.array([2, 40, 8, 60]))]
+    [[True, False, True, False], [False, True, False, True]]
+    """
+    power = np.ceil(np.log2(np.maximum(lengths, SHORT) / SHORT)).astype(int)
+    return [power == each for each in np.unique(power)]
