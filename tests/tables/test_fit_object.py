@@ -344,3 +344,63 @@ def test_a_file_of_models_that_are_no_quantiles_in_order_is_refused(losses, tmp_
         px.load_fit(path)
     path.write_bytes(pack_models(models[:1]))
     assert len(px.load_fit(path).models) == 1
+
+
+def weighted_table(n=60):
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=n)
+    y = 1 + 2 * x + rng.standard_t(3, n)
+    return {"x": x, "y": y, "count": np.resize([1.0, 2.0, 0.0, 3.0], n)}
+
+
+@pytest.mark.parametrize("loss", ["l1", "huber", "squares"])
+def test_a_weight_counts_rows(loss):
+    """The rows of weight 0 are wild: they are no rows."""
+    table = weighted_table()
+    table["y"][table["count"] == 0] = 1e6
+    times = table["count"].astype(int)
+    again = {name: np.repeat(table[name], times) for name in ("x", "y")}
+    settings = {"loss": loss, "hidden": 0, "errors": "sandwich"}
+    weighted = px.fit(table, "y", weights="count", **settings)
+    repeated = px.fit(again, "y", **settings)
+    found = [row["estimate"] for row in weighted.summary().rows]
+    expected = [row["estimate"] for row in repeated.summary().rows]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert "15 of 60 rows have no weight and are left out" in weighted.notes
+    assert [row["name"] for row in weighted.summary().rows] == ["intercept", "x"]
+    assert all(row["row"] % 4 != 3 for row in weighted.outliers().rows)
+    assert weighted.predict({"x": [0.0]}).shape == (1,)
+
+
+def test_equal_weights_are_none(tmp_path):
+    table = weighted_table()
+    table["count"][:] = 7.0
+    one = px.fit(table, "y", weights="count", loss="huber", hidden=0)
+    del table["count"]
+    other = px.fit(table, "y", loss="huber", hidden=0)
+    rows = np.array([0.0, 1.0])
+    np.testing.assert_allclose(
+        one.predict({"x": rows}), other.predict({"x": rows}), rtol=1e-9
+    )
+    one.save(tmp_path / "fit.npz")
+    assert px.load_fit(tmp_path / "fit.npz").models[0].asked.weights == "count"
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "sentence"),
+    [
+        ({}, {"weights": "no"}, "no column 'no'"),
+        ({}, {"weights": 3}, "weights is the name of a column; put the"),
+        ({}, {"weights": "y"}, "'y' is both a target and a weight"),
+        ({}, {"features": ["x", "count"]}, "'count' is both a weight and a feature"),
+        ({}, {"loss": "mm"}, "loss 'mm' takes no weights"),
+        ({"count": [-1.0] * 60}, {}, "is -1 in row 1; a weight is 0 or more"),
+        ({"count": [0.0] * 60}, {}, "is 0 in every row; no row counts"),
+        ({"count": ["a"] * 60}, {}, "holds no numbers; it cannot be weights"),
+    ],
+)
+def test_weights_that_are_none(change, settings, sentence):
+    table = weighted_table() | change
+    given = {"weights": "count", "hidden": 0, **settings}
+    with pytest.raises(ValueError, match=sentence):
+        px.fit(table, "y", **given)

@@ -60,6 +60,10 @@ def fit(
             help="Level of --loss quantile, between 0 and 1 (may be repeated)."
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Column that says how much each row counts, 0 or more."),
+    ] = None,
     hidden: Annotated[
         int | None,
         typer.Option(
@@ -93,6 +97,10 @@ def fit(
     _check_quantiles(loss, quantile or ())
     if loss == "mm" and hidden:
         raise UserError(f"--hidden {hidden}: --loss mm is for linear models.")
+    if loss == "mm" and weights is not None:
+        raise UserError(
+            f"--weights {weights}: --loss mm takes no weights; take huber or l1."
+        )
     check_numerals(decimal, thousands)
     check_seed(seed)
     if out.exists() and not out.is_dir():
@@ -114,7 +122,7 @@ def fit(
     settings = {"hidden": hidden, "solver": solver, "seed": seed, "errors": errors}
     given = target[0] if len(target) == 1 else tuple(target)
     frame, formula, asked = asked_for(
-        frame, given, loss=loss, quantile=quantile or None, **settings
+        frame, given, weights=weights, loss=loss, quantile=quantile or None, **settings
     )
     with _bar(quiet) as say:
         reports = fit_all(frame, asked, say, formula)

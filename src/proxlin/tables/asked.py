@@ -21,6 +21,8 @@ class Asked:
     solver: str = "auto"
     seed: int = 0
     errors: str = "formula"
+    # the column that says how much a row counts
+    weights: str | None = None
 
     @property
     def level(self) -> float | None:

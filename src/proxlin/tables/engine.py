@@ -70,6 +70,8 @@ class Rows:
     held: np.ndarray
     fold: np.ndarray
     kept: np.ndarray
+    # how much each row counts, of mean 1; None: all the same
+    s: np.ndarray | None
     notes: list[str]
 
     def training(self) -> np.ndarray:
@@ -115,9 +117,10 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     A formula computes the columns of the fit from those of the table.
     """
     start = time.perf_counter()
+    frame, s = importance_of(frame, asked)
     if formula is not None:
         frame = formula.apply(frame, targets=True)
-    rows = prepare(frame, asked)
+    rows = prepare(frame, asked, s)
     found = {}
     for number, loss in enumerate(dict.fromkeys((asked.loss, "squared"))):
         found[loss] = judged(
@@ -139,7 +142,7 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
         rows.encoder,
         asked.targets,
         last.predict,
-        _scale(last, away),
+        _scale(last, away, rows.s),
         lines,
         residuals,
         asked.seed,
@@ -173,12 +176,46 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     return Report(model, notes, path, metrics, predictions, truth)
 
 
-def prepare(frame: Frame, asked: Asked) -> Rows:
-    """Return the rows that have every target, as numbers, and their split; what cannot be fitted is
-    a sentence.
+def importance_of(frame: Frame, asked: Asked) -> tuple[Frame, np.ndarray | None]:
+    """Return the rows that count and their weights, and the table without the column of weights."""
+    if asked.weights is None:
+        return frame, None
+    column = frame[asked.weights]
+    where = f"{frame.source}, column {column.name!r}"
+    if not column.numeric or column.missing.all():
+        raise UserError(f"{where} holds no numbers; it cannot be weights.")
+    cells = np.where(column.missing, 0.0, column.cells).astype(np.float64)
+    if cells.min() < 0:
+        row = int(np.argmin(cells)) + 1
+        raise UserError(
+            f"{where} is {cells.min():g} in row {row}; a weight is 0 or more."
+        )
+    counts = cells > 0
+    if not counts.any():
+        raise UserError(f"{where} is 0 in every row; no row counts.")
+    others = tuple(each for each in frame.columns if each.name != column.name)
+    # the largest is 1 first: a sum of huge weights would overflow
+    return Frame(frame.source, others), cells / cells.max()
+
+
+def prepare(frame: Frame, asked: Asked, s: np.ndarray | None = None) -> Rows:
+    """Return the rows that have every target and count, as numbers, and their split; what cannot be
+    fitted is a sentence.
     """
     rng = np.random.default_rng(asked.seed)
+    notes = []
+    table = np.arange(len(frame))
+    if s is not None and not np.all(s > 0):
+        table = np.flatnonzero(s > 0)
+        notes.append(
+            f"{len(s) - len(table)} of {len(s)} rows have no weight and are left out"
+        )
+        frame = frame.rows(table)
     found = numbers_of(frame, asked.targets, ROWS, rng)
+    numbers = table[found.rows]
+    if s is not None:
+        s = s[numbers]
+        s = s / s.mean()
     n = len(found.X)
     order = rng.permutation(n)
     held = np.zeros(n, bool)
@@ -189,7 +226,15 @@ def prepare(frame: Frame, asked: Asked) -> Rows:
     if asked.hidden == 0:
         check_rows(n, len(kept) + 1, asked)
     return Rows(
-        found.encoder, found.X, found.y, found.rows, held, fold, kept, found.notes
+        found.encoder,
+        found.X,
+        found.y,
+        numbers,
+        held,
+        fold,
+        kept,
+        s,
+        [*notes, *found.notes],
     )
 
 
@@ -197,7 +242,7 @@ def judged(rows: Rows, asked: Asked, say: Say) -> Found | Straight:
     """Return the fit to the rows not held out."""
     if asked.hidden == 0:
         return _straight(rows, asked, rows.training(), None, say)
-    return search(rows.X, rows.y, asked, rows.training(), say)
+    return search(rows.X, rows.y, asked, rows.training(), say, s=rows.s)
 
 
 def refitted(
@@ -209,7 +254,7 @@ def refitted(
     settings = ()
     if isinstance(before, Found) and len(rows.X) > LARGE:
         settings = (before.setting,)
-    return search(rows.X, rows.y, asked, rows.fold, say, settings)
+    return search(rows.X, rows.y, asked, rows.fold, say, settings, rows.s)
 
 
 def _straight(
@@ -223,7 +268,7 @@ def _straight(
     if np.any(fold < 0):
         first = rows.encoder.first_levels
         kept = independent(rows.X[fold >= 0], first)
-    lines = linear_fit(rows.X, rows.y, asked, kept, fold, errors, say)
+    lines = linear_fit(rows.X, rows.y, asked, kept, fold, errors, say, rows.s)
     return Straight(lines, rows.X.shape[1])
 
 
@@ -242,6 +287,7 @@ def _lines(
             lines = linear_fit(
                 *(rows.X, rows.y, asked, rows.kept, rows.fold, asked.errors),
                 lambda what, share: None,
+                rows.s,
             )
         except UserError as error:
             return (), [f"no coefficients: {str(error).rstrip('.')}"]
@@ -276,19 +322,23 @@ def unseen_residuals(
             if isinstance(last, Straight):
                 one = _straight(rows, asked, fold, None, quiet)
             else:
-                one = search(rows.X, rows.y, asked, fold, quiet, (last.setting,))
+                one = search(
+                    rows.X, rows.y, asked, fold, quiet, (last.setting,), rows.s
+                )
         except UserError:  # too few rows are left for the coefficients
             return held_out
         residuals[unseen] = (rows.y - one.predict(rows.X))[unseen]
     return residuals
 
 
-def _scale(last: Found | Straight, away: np.ndarray) -> np.ndarray:
+def _scale(
+    last: Found | Straight, away: np.ndarray, s: np.ndarray | None
+) -> np.ndarray:
     """Return the scale of each target's residuals, at least a rounding error of the target."""
     if isinstance(last, Straight):
         scale = last.scale
     else:
-        scale = residual_scale(away, np.ones(len(away)))
+        scale = residual_scale(away, np.ones(len(away)) if s is None else s)
     size = np.abs(away).max(axis=0)
     return np.maximum(scale, np.maximum(LEAST * size, np.finfo(float).tiny))
 

@@ -276,6 +276,7 @@ def fit(
     target: str | Sequence[str],
     *,
     features: Sequence[str] | None = None,
+    weights: Any = None,
     loss: str = "l2",
     quantile: float | Sequence[float] | None = None,
     hidden: int | None = None,
@@ -297,6 +298,9 @@ def fit(
         What to predict: "price", ["width", "height"], or "log(price) ~ area + C(city)".
     features : a list of columns, or None
         What to predict it from; None is all other columns.
+    weights : a column, or None
+        How much each row counts, 0 or more: a row of weight 2 counts in the fit as two rows. It is no
+        feature. Errors on held-out rows and prediction bands are of the rows as they are.
     loss : a word
         "l2" (the norm of the residual of all targets; for one target the absolute error), "l1",
         "huber" (1.345 times the scale of the residuals), "squares", "quantile", or "mm" (linear;
@@ -347,6 +351,7 @@ def fit(
         as_frame(table, categories),
         target,
         features=features,
+        weights=weights,
         loss=loss,
         quantile=quantile,
         hidden=hidden,
@@ -363,6 +368,7 @@ def asked_for(
     target: str | Sequence[str],
     *,
     features: Sequence[str] | None = None,
+    weights: Any = None,
     loss: str = "l2",
     quantile: float | Sequence[float] | None = None,
     hidden: int | None = None,
@@ -373,8 +379,10 @@ def asked_for(
     """Return the columns of the fit, the formula if there is one, and what to fit; or raise a
     sentence.
     """
-    frame, formula, targets = _columns(frame, target, features)
+    frame, formula, targets = _columns(frame, target, features, weights)
     losses = _losses(loss, quantile)
+    if weights is not None and losses == ("mm",):
+        raise UserError("loss 'mm' takes no weights; take 'huber' or 'l1'.")
     if hidden is None:
         hidden = 0 if losses == ("mm",) else 64
     hidden = whole(hidden, "hidden", low=0, high=WIDEST)
@@ -383,7 +391,9 @@ def asked_for(
     one_of(errors, "errors", ERRORS)
     one_of(solver, "solver", SOLVERS)
     check_seed(seed)
-    asked = [Asked(targets, each, hidden, solver, seed, errors) for each in losses]
+    asked = [
+        Asked(targets, each, hidden, solver, seed, errors, weights) for each in losses
+    ]
     return frame, formula, asked
 
 
@@ -437,9 +447,17 @@ def load_fit(path: str | os.PathLike) -> Fit:
 
 
 def _columns(
-    frame: Frame, target: str | Sequence[str], features: Sequence[str] | None
+    frame: Frame,
+    target: str | Sequence[str],
+    features: Sequence[str] | None,
+    weights: Any,
 ) -> tuple[Frame, Formula | None, tuple[str, ...]]:
     """Return the columns of the fit, the formula if there is one, and the names of the targets."""
+    extra = ()
+    if weights is not None:
+        if not isinstance(weights, str):
+            raise UserError("weights is the name of a column; put the numbers into the table.")
+        extra = (frame[weights].name,)  # a missing one is said first
     if is_formula(target):
         if features is not None:
             raise UserError("A formula names the features; leave features out.")
@@ -447,6 +465,8 @@ def _columns(
         formula = formula_of(target, frame)
         return frame, formula, formula.targets
     targets = (target,) if isinstance(target, str) else tuple(target)
+    if weights in targets:
+        raise UserError(f"{weights!r} is both a target and a weight.")
     if not targets:
         raise UserError("Name a target: a column of the table, or several.")
     if features is not None:
@@ -455,7 +475,9 @@ def _columns(
         twice = [name for name in features if name in targets]
         if twice:
             raise UserError(f"{twice[0]!r} is both a target and a feature.")
-        columns = tuple(frame[name] for name in (*targets, *features))
+        if weights in features:
+            raise UserError(f"{weights!r} is both a weight and a feature.")
+        columns = tuple(frame[name] for name in (*targets, *features, *extra))
         frame = Frame(frame.source, columns)
     return frame, None, targets
 

@@ -119,16 +119,18 @@ def linear_fit(
     fold: Int[np.ndarray, " n"],
     errors: str | None,
     say: Say,
+    s: Float[np.ndarray, " n"] | None = None,
 ) -> tuple[Line, ...]:
     """Return the linear fit of each target to the rows whose fold is not -1, with no ridge.
 
-    `errors` is how the covariance is found, one of ERRORS, or None: it is not.
+    `errors` is how the covariance is found, one of ERRORS, or None: it is not. s says how much each
+    row counts; None: all the same.
     """
     used = fold >= 0
     check_rows(int(used.sum()), len(kept) + 1, asked)
     if asked.loss == "mm":
         return _mm_lines(X[used][:, kept], y[used], asked, kept)
-    return _convex_lines(X[:, kept], y, asked, kept, fold, errors, say)
+    return _convex_lines(X[:, kept], y, asked, kept, fold, errors, say, s)
 
 
 def check_rows(n: int, coefficients: int, asked: Asked) -> None:
@@ -181,18 +183,19 @@ def _convex_lines(
     fold: np.ndarray,
     errors: str | None,
     say: Say,
+    s: np.ndarray | None,
 ) -> tuple[Line, ...]:
     """Return the lines of a convex loss: one joint fit, whose coefficients go back to the table's
     units.
     """
-    found = search(X, y, replace(asked, hidden=0), fold, say, UNPENALISED)
+    found = search(X, y, replace(asked, hidden=0), fold, say, UNPENALISED, s)
     used = fold >= 0
     units = found.units
     layer = found.fits.w[0]
     W = np.asarray(layer["W"][0], float)
     b = np.asarray(layer["b"][0], float)
     away = y - found.predict(X)
-    scale = residual_scale(away[used], np.ones(int(used.sum())))
+    scale = residual_scale(away[used], found.task.importance()[used])
     lines = []
     for j, target in enumerate(asked.targets):
         back = _to_table(units, j)
@@ -250,12 +253,13 @@ def _covariance(
     together = k > 1 and task.loss == "l2"
     which = slice(None) if together else slice(j, j + 1)
     # rows that were not used are no rows at all
-    task = replace(task, x=task.x[used], y=task.y[used][:, which])
+    s = None if task.s is None else task.s[used]
+    task = replace(task, x=task.x[used], y=task.y[used][:, which], s=s)
     w = [{"W": w[0]["W"][which], "b": w[0]["b"][which]}]
     with jax.enable_x64(True), warnings.catch_warnings():
         # the fit ended at its tolerance; what it left matters below the digits that are shown
         warnings.simplefilter("ignore")
-        problem = task.problem(jnp.float64, 0.0, None)
+        problem = task.problem(jnp.float64, 0.0, s)
         w = jax.tree.map(jnp.asarray, w)
         matrix, kind = _by_kind(problem, w, task.loss, errors, together)
     if not together:
@@ -271,7 +275,8 @@ def _by_kind(
     """Return a covariance in the order of `ravel_pytree(w)`, by the formula that R's users expect."""
     if errors == "bootstrap":
         return _bootstrapped(problem, w), "bootstrap"
-    if errors == "sandwich" or together:
+    # R's formulas are for rows that count the same
+    if errors == "sandwich" or together or problem.weights is not None:
         return covariance(problem, w), "sandwich"
     if loss in ("huber", "squared"):
         name = "as rlm" if loss == "huber" else "as lm"

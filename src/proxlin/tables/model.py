@@ -213,6 +213,7 @@ def _model(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Model:
     targets = _texts(text["asked"]["targets"])
     asked = Asked(**(text["asked"] | {"targets": targets}))
     _demand(type(asked.hidden) is int and asked.hidden >= 0)
+    _demand(asked.weights is None or isinstance(asked.weights, str))
     level = asked.level
     _demand(asked.targets and all(isinstance(name, str) for name in targets))
     _demand(asked.loss in (*CONVEX, "mm") or (level is not None and 0 < level < 1))

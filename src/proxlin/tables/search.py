@@ -132,14 +132,17 @@ def search(
     fold: np.ndarray,
     say: Say,
     settings: Sequence[Setting] = (),
+    s: np.ndarray | None = None,
 ) -> Found:
     """Find the best setting (of all if none is given) for the rows whose fold is not -1, and fit it
     to them.
+
+    s says how much each row counts; None: all the same.
     """
     used = fold >= 0
     large = len(X) > LARGE
     folds = 1 if large else FOLDS
-    units = units_of(X[used], y[used])
+    units = units_of(X[used], y[used], None if s is None else s[used])
     task = Task(
         units.features(X),
         units.targets(y),
@@ -147,6 +150,7 @@ def search(
         asked.loss,
         asked.solver,
         asked.seed,
+        s=s,
     )
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)
@@ -221,9 +225,9 @@ def mixture(
     bent = predict(task.network(), network.w, task.x)
     unseen = _unseen(task, np.stack([straight, bent]), fold, folds)
     errors = np.stack([*unseen, of_trees])
-    shares = best_shares(task, errors)
+    shares = best_shares(task, errors, fold, folds)
     w = _mixed(linear.w, network.w, trees_w, shares)
-    alone = losses_of(task, errors).mean(axis=1)
+    alone = _mean(task, losses_of(task, errors), fold, folds)
     names = ("linear", "network", f"{trees.count} trees")
     parts = tuple(zip(names, alone.tolist(), shares.tolist(), strict=True))
     task = dataclasses.replace(task, trees=(trees.count, trees.depth))
@@ -253,7 +257,7 @@ def boosted(
     y = np.zeros((rows, k), np.float32)
     y[:n] = task.y
     s = np.zeros((folds, rows), np.float32)
-    s[:, :n] = weights
+    s[:, :n] = weights * task.importance()
     trees = Trees((bins.shape[1], k), TREES, DEPTH)
     # It depends on the size of the table alone, so that fits without some rows share the program.
     seen = min(SEEN, round(SHARE * (1 - 1 / FOLDS) * rows))
@@ -278,7 +282,7 @@ def boosted(
         say("trees", more / TREES)
         found = np.asarray(states.fitted, np.float64)[:, :n]
         now = _unseen(task, found, fold, folds)
-        loss = losses_of(task, now).mean()
+        loss = _mean(task, losses_of(task, now), fold, folds).mean()
         if loss < best:
             best = loss
             count = more
@@ -288,16 +292,19 @@ def boosted(
     return Trees((p, k), count, DEPTH), in_units(states.w, cuts, count), error
 
 
-def best_shares(task: Task, errors: np.ndarray) -> np.ndarray:
+def best_shares(
+    task: Task, errors: np.ndarray, fold: np.ndarray, folds: int
+) -> np.ndarray:
     """Return the weights, multiples of a tenth, of the mixture with the least loss on rows that its
     parts did not see.
     """
     count = len(errors)
     corners = itertools.product(range(TENTHS + 1), repeat=count)
     shares = np.array([each for each in corners if sum(each) == TENTHS]) / TENTHS
-    losses = [
-        losses_of(task, np.tensordot(each, errors, 1)[None]).mean() for each in shares
-    ]
+    losses = []
+    for each in shares:
+        mixed = losses_of(task, np.tensordot(each, errors, 1)[None])
+        losses.append(_mean(task, mixed, fold, folds)[0])
     return shares[int(np.argmin(losses))]
 
 
@@ -335,6 +342,14 @@ def _unseen(task: Task, found: np.ndarray, fold: np.ndarray, folds: int) -> np.n
     return np.clip(np.nan_to_num(error, nan=VERY_LARGE), -VERY_LARGE, VERY_LARGE)
 
 
+def _mean(task: Task, losses: np.ndarray, fold: np.ndarray, folds: int) -> np.ndarray:
+    """Return the mean over rows, in the order of `_unseen`, each with its importance."""
+    if task.s is None:
+        return losses.mean(axis=1)
+    s = np.concatenate([task.s[fold == j] for j in range(folds)])
+    return np.average(losses, axis=1, weights=s)
+
+
 def choose(
     task: Task, settings: tuple[Setting, ...], fold: np.ndarray, folds: int, say: Say
 ) -> tuple[Setting, np.ndarray]:
@@ -352,7 +367,10 @@ def choose(
     everything = tuple(range(len(settings)))
     grid = Grid({"fit": Choice(settings, everything)}, len(settings))
     (best,) = tune_grids(
-        [grid], evaluate, lambda runs: float(runs[0].mean()), seeds=[1]
+        [grid],
+        evaluate,
+        lambda runs: float(_mean(task, runs[0][None], fold, folds)[0]),
+        seeds=[1],
     )
     return best.setting["fit"], np.stack([runs[0] for _, runs in best.tried])
 
@@ -403,7 +421,8 @@ def of_residuals(
     if task.hidden:
         first = dataclasses.replace(task, sigma=NEARLY_SUPPORT)
         errors = unseen_errors(first, FIRST, fold, folds, _say_nothing)
-        scales = [residual_scale(each, np.ones(len(each))) for each in errors]
+        s = np.concatenate([task.importance()[fold == j] for j in range(folds)])
+        scales = [residual_scale(each, s) for each in errors]
         return units.of_residuals(
             np.maximum(np.min(scales, axis=0), LEAST) * units.y_scale
         )
@@ -420,7 +439,7 @@ def of_residuals(
         )
         away = (here.y - _straight(here, used))[used] * now.y_scale
         scale = np.maximum(
-            residual_scale(away, np.ones(len(away))), LEAST * units.y_scale
+            residual_scale(away, task.importance()[used]), LEAST * units.y_scale
         )
         now, sigma = units.of_residuals(scale)
         if np.all(np.abs(scale - before) <= SAME * scale):
@@ -437,7 +456,7 @@ def within_reach(task: Task, rows: np.ndarray, fitted: np.ndarray) -> tuple[Task
     where rows are sparse a network follows a single outlier, and it then gets no farther than that.
     """
     away = task.y - fitted
-    limit = REACH * residual_scale(away[rows], np.ones(rows.sum()))
+    limit = REACH * residual_scale(away[rows], task.importance()[rows])
     near = fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
     far = np.any(~np.isclose(near, task.y)[rows], axis=1).sum()
     return dataclasses.replace(task, y=near), int(far)

@@ -82,6 +82,12 @@ class Task:
     sigma: float = 1.0
     # beside the network, their number and depth
     trees: tuple[int, int] = (0, 0)
+    # how much a row counts, of mean 1; None: all the same
+    s: Float[np.ndarray, " n"] | None = None
+
+    def importance(self) -> Float[np.ndarray, " n"]:
+        """Return how much each row counts."""
+        return np.ones(len(self.x)) if self.s is None else self.s
 
     def outer(self) -> AbstractOuter:
         """Return the loss, at the scale of the residuals if it has one."""
@@ -168,11 +174,12 @@ def train(
     members: Sequence[int],
     say: Say,
 ) -> Fits:
-    """Return m fits: fit j has settings[j], the rows weighted by weights[j], and the start
-    members[j].
+    """Return m fits: fit j has settings[j], the rows weighted by weights[j] times their importance,
+    and the start members[j].
 
     The solver of the task is named (see `solver_of`).
     """
+    weights = weights * task.importance()
     if task.solver in STOCHASTIC:
         return Fits(_train_stochastic(task, settings, weights, members, say), 0)
     starts = task.starts(settings, members, jnp.float64)
@@ -339,7 +346,7 @@ def _all_at_once(
     s = np.zeros((len(settings), rows), np.float32)
     s[:, :n] = weights
     unseen = np.zeros_like(s)
-    unseen[:, :n] = _unseen_rows(weights)
+    unseen[:, :n] = _unseen_rows(weights) * task.importance()
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)
     method = (task.solver, batch)
