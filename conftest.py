@@ -18,9 +18,9 @@ os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false " + os.environ.get("XLA_FLAGS", "")
 )
 # Two workers on two cores have one compute thread each. `make matrix` asks for two as well.
-THREADS = os.environ.get("PROXLIN_TEST_THREADS", "1")
+os.environ.setdefault("PROXLIN_TEST_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    if THREADS == "1":
+    if os.environ["PROXLIN_TEST_THREADS"] == "1":
         os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
     for pool in (
         "NPROC",
@@ -28,7 +28,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "OPENBLAS_NUM_THREADS",
         "NUMBA_NUM_THREADS",
     ):
-        os.environ.setdefault(pool, THREADS)
+        os.environ.setdefault(pool, os.environ["PROXLIN_TEST_THREADS"])
 
 # One folder of compiled programs for the run: its workers share them, and the processes that tests
 # start read them.

@@ -456,7 +456,9 @@ def _columns(
     extra = ()
     if weights is not None:
         if not isinstance(weights, str):
-            raise UserError("weights is the name of a column; put the numbers into the table.")
+            raise UserError(
+                "weights is the name of a column; put the numbers into the table."
+            )
         extra = (frame[weights].name,)  # a missing one is said first
     if is_formula(target):
         if features is not None:
