@@ -13,7 +13,7 @@ from proxlin.outers.sets import Ball, Simplex
 from proxlin.problem import MeanOfLosses
 from proxlin.subproblem import exact, sparse
 from proxlin.subproblem.systems import over
-from tests.support.zoo import PROXIMABLE
+from zoo import PROXIMABLE
 
 NAMES = ("L2", "L1", "Max", "SquaredL2", "GroupNorm")  # and Huber below
 
