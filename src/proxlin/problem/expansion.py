@@ -68,7 +68,7 @@ class Touched(eqx.Module):
     c: Float[Array, " m"]
     u: Float[Array, "m k"]
     jacobian: Float[Array, "m k t"]
-    rows: list[Int[Array, "m q"] | None]
+    rows: list[Int[Array, "m _"] | None]
 
 
 def ravel_rows(tree: Any) -> Float[Array, "k d"]:
