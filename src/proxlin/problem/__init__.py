@@ -6,7 +6,7 @@ MeanOfLosses   u_i = phi_i(w), c_i = s_i / n          LossOfMean   u_1 = (1/n) s
 """
 
 from .base import AbstractProblem, check_maps, check_problem, value_of_stack
-from .expansion import Expansion, LinearMap
+from .expansion import Expansion, LinearMap, Touched
 from .loss_of_mean import LossOfMean
 from .mean_of_losses import MeanOfLosses
 from .quadratic import Quadratic
@@ -19,6 +19,7 @@ __all__ = [
     "LossOfMean",
     "MeanOfLosses",
     "Quadratic",
+    "Touched",
     "check_maps",
     "check_problem",
     "shard",

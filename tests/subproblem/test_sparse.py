@@ -1,0 +1,236 @@
+"""px.touches and the block-arrow factorisation: the same answers as with a dense Jacobian."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proxlin as px
+from proxlin.compiled import QUICK
+from proxlin.outers.sets import Ball, Simplex
+from proxlin.problem import MeanOfLosses
+from proxlin.subproblem import exact, sparse
+from proxlin.subproblem.systems import over
+from zoo import PROXIMABLE
+
+NAMES = ("L2", "L1", "Max", "SquaredL2", "GroupNorm")  # and Huber below
+
+
+def inner(local, sample):
+    """Two rows of V, one of U, and all of b."""
+    first, second = local["V"]
+    return jnp.tanh(first @ local["U"]) + second[:, 0] + local["b"] - sample["y"]
+
+
+def select(sample):
+    return {"U": sample["i"], "V": sample["j"], "b": None}
+
+
+def start(dtype=float):
+    rng = np.random.default_rng(1)
+    shapes = {"U": (9, 2), "V": (5, 3, 2), "b": (3,)}
+    return {
+        name: jnp.asarray(rng.standard_normal(shape), dtype)
+        for name, shape in shapes.items()
+    }
+
+
+def problem(outer, **settings):
+    rng = np.random.default_rng(0)
+    n = 40
+    i = rng.integers(0, 9, n)
+    i[:6] = 3  # one row has many samples ...
+    i[i == 7] = 6  # ... and one has none
+    j = rng.integers(-5, 5, (n, 2))  # an index may count from the end, and come twice
+    j[5] = 2
+    weights = rng.uniform(0.5, 2, n)
+    weights[[2, 11]] = 0
+    data = {"i": i, "j": j, "y": rng.standard_normal((n, 3))}
+    phi = px.touches(inner, select)
+    return px.MeanOfLosses(phi, outer, data, weights=weights, **settings)
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def solved(expand, problem, w, kappa, tol):
+    quadratic = exact.proximal(problem, kappa, w)
+    return exact.solve(expand(problem, w), quadratic, problem.outer, tol)
+
+
+def both(problem, w, kappa, tol=1e-10):
+    numbers = (jnp.asarray(kappa), jnp.asarray(tol))
+    ways = (MeanOfLosses.expand, sparse.Sparse.of)
+    return [solved(way, problem, w, *numbers) for way in ways]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_a_dense_jacobian(name):
+    p = problem(PROXIMABLE[name].outer, ridge=0.1)
+    w = start()
+    for kappa in (1.0, 1e-3):
+        dense, found = both(p, w, kappa)
+        assert float(found.gap) <= 1e-10 * float(found.scale)
+        assert float(found.scale) == pytest.approx(float(dense.scale), rel=1e-12)
+        between = abs(float(found.value - dense.value))
+        assert between <= float(found.gap + dense.gap) + 1e-13
+        # The value is that of the subproblem, computed without any of this.
+        line = p.linearize(w).regularize(kappa, w)
+        assert float(line.value(found.w)) == pytest.approx(float(found.value), rel=1e-9)
+
+
+def test_float32_is_certified_too():
+    p = problem(px.Huber(0.7))
+    dense, found = both(p, start(jnp.float32), 0.1, 1e-4)
+    assert found.w["U"].dtype == jnp.float32
+    assert float(found.gap) <= 1e-4 * float(found.scale)
+    assert abs(float(found.value - dense.value)) <= float(found.gap + dense.gap)
+
+
+def test_added_rows_change_nothing():
+    p = problem(px.L1(), ridge=0.1)
+    rows = jnp.asarray([0.3, 1e-10])
+    numbers = (rows[0], rows[1])
+    plain = solved(sparse.Sparse.of, p[0:37], start(), *numbers)
+    added = solved(sparse.Sparse.of, p[0:37].padded(), start(), *numbers)
+    assert added.v.shape[0] > plain.v.shape[0]
+    gaps = float(plain.gap + added.gap)
+    assert abs(float(plain.value - added.value)) <= gaps + 1e-13
+    at = jax.jit(sparse.Sparse.of)(p[0:37].padded(), start())
+    pairs = sparse.pairing(at.row, at.layout.rows)
+    assert int(jnp.max(pairs.degree)) < 12  # without the added rows
+
+
+@pytest.mark.parametrize("V", [Ball(), Simplex()], ids=["ball", "simplex"])
+def test_the_factor_is_that_of_the_matrix(V):
+    p = problem(px.L2())
+    w = start()
+    at = sparse.Sparse.of(p, w)
+    dense = p.expand(w)
+    rng = np.random.default_rng(2)
+    scale = jnp.asarray(rng.uniform(0.5, 2, 40) * (np.asarray(at.c) > 0))
+    h = jnp.asarray(10 ** rng.uniform(-2, 2, (40, 3)))
+    g = jnp.asarray(rng.standard_normal((40, 3)))
+    if V.flat:
+        g = jnp.zeros_like(g)
+    system = at.system(scale, V)
+    A = np.asarray(scale)[:, None, None] * np.asarray(dense.jacobian)
+    d = A.shape[-1]
+    columns = jnp.asarray(np.moveaxis(A, -1, 0))
+    MA = jax.vmap(lambda x: over(V.flat, h, g, x))(columns).reshape(d, -1)
+    C = np.eye(d) + A.reshape(-1, d).T @ np.asarray(MA).T
+    x = rng.standard_normal(d)
+    L, _, _ = jax.jit(lambda: system.factor(h, g))()
+    assert np.allclose(system.through(L, jnp.asarray(x)), np.linalg.solve(C, x))
+    v = rng.standard_normal((40, 3))
+    assert np.allclose(system.push(jnp.asarray(x)), A @ x)
+    pulled = np.einsum("nkd,nk->d", A, v)
+    assert np.allclose(system.pull(jnp.asarray(v)), pulled)
+    assert np.all(np.asarray(at.push_error(jnp.asarray(x))) > 0)
+    counts = np.asarray(at.c) > 0
+    size = np.einsum("nkd,d->nk", np.abs(dense.jacobian), np.abs(x))
+    bound = np.asarray(at.push_error(jnp.asarray(x)))
+    assert np.all(bound[counts] >= 1e-16 * size[counts])
+
+
+def test_panels_solve_a_system(monkeypatch):
+    monkeypatch.setattr(sparse, "PANEL", 4)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((11, 15))
+    x = rng.standard_normal(11)
+    found = sparse.Panels(jnp.asarray(X @ X.T)).solve(jnp.asarray(x))
+    assert np.allclose(found, np.linalg.solve(X @ X.T, x))
+    assert sparse.Panels(jnp.zeros((0, 0))).solve(jnp.zeros(0)).shape == (0,)
+
+
+def factorisation(penalty=None):
+    rng = np.random.default_rng(4)
+    U, V = rng.standard_normal((12, 2)), rng.standard_normal((8, 2))
+    i, j = (x.ravel() for x in np.indices((12, 8)))
+    kept = rng.random(i.size) < 0.7
+    i, j = i[kept], j[kept]
+    y = np.sum(U[i] * V[j], axis=1)
+    y[::9] += 5.0
+    phi = px.touches(
+        lambda local, s: local["U"] @ local["V"] - s[2],
+        lambda s: {"U": s[0], "V": s[1]},
+    )
+    w = {"U": U + 0.3, "V": V - 0.2}
+    data = (i, j, y)
+    return px.MeanOfLosses(phi, px.Huber(0.2), data, ridge=1e-3, penalty=penalty), w
+
+
+@pytest.mark.parametrize("kappa", [None, 0.02])
+def test_prox_linear_ends_where_it_did(kappa, monkeypatch):
+    p, w = factorisation()
+    assert exact.structure(p, w) is None  # small
+    settings = {"steps": 100, "tol": 1e-7}
+    dense = px.minimize(p, w, px.prox_linear(kappa), **settings)
+    monkeypatch.setattr(sparse, "DENSE", 0)
+    px.clear_caches()
+    assert exact.structure(p, w) is sparse.Sparse
+    found = px.minimize(p, w, px.prox_linear(kappa), **settings)
+    assert found.value == pytest.approx(dense.value, rel=1e-6)
+    assert found.value < 0.8 * float(p.value(w))
+    assert found.w["U"].shape == (12, 2)
+
+
+def test_what_has_no_pivot_or_a_penalty_is_as_before(monkeypatch):
+    monkeypatch.setattr(sparse, "DENSE", 0)
+    p, w = factorisation(px.NonNegative())
+    assert exact.structure(p, w) is None and exact.is_dense(p, w)
+    chain = px.touches(lambda x, s: x[1] - x[0] - s[1], lambda s: s[0])
+    data = (np.array([[0, 1], [1, 2]]), np.ones(2))
+    q = px.MeanOfLosses(chain, px.L1(), data)
+    assert exact.structure(q, jnp.zeros(3)) is None
+    assert float(q.value(jnp.arange(3.0))) == 0
+    plain = px.MeanOfLosses(lambda w, x: w - x, px.L1(), np.ones((4, 3)))
+    assert exact.structure(plain, jnp.zeros(3)) is None
+
+
+def test_other_solvers_see_a_function_of_w():
+    p, w = factorisation()
+    before = float(p.value(w))
+    for solver in (px.sgd(0.05), px.lbfgs()):
+        assert px.minimize(p, w, solver, steps=20).value < before
+
+
+SLIPS = {
+    "another tree": (lambda s: {"U": s[0]}, ValueError, "tree like w"),
+    "a float": (lambda s: {"U": s[2], "V": s[1]}, TypeError, "must be integers"),
+    "a pair": (lambda s: {"U": (s[0], s[0]), "V": s[1]}, TypeError, "vector of integers"),
+    "a matrix": (
+        lambda s: {"U": jnp.zeros((2, 2), int), "V": s[1]},
+        ValueError,
+        "one index or a vector",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_of_select_is_told(slip):
+    wrong, kind, sentence = SLIPS[slip]
+    p, w = factorisation()
+    phi = px.touches(lambda local, s: local["U"] @ local["V"] - s[2], wrong)
+    with pytest.raises(kind, match=sentence):
+        px.MeanOfLosses(phi, px.L1(), p.data).value(w)
+
+
+def test_a_number_has_no_rows():
+    phi = px.touches(lambda local, s: local - s[1], lambda s: s[0])
+    p = px.MeanOfLosses(phi, px.L1(), (np.zeros(2, int), np.ones(2)))
+    with pytest.raises(ValueError, match="has no rows"):
+        p.value(jnp.asarray(1.0))
+
+
+def test_touches_needs_functions():
+    with pytest.raises(TypeError, match="select"):
+        px.touches(lambda local, s: local, 3)
+    with pytest.raises(TypeError, match="inner"):
+        px.touches(3, lambda s: s)
+
+
+def test_a_row_that_is_not_there_is_nan():
+    p, w = factorisation()
+    w = {"U": w["U"][:3], "V": w["V"]}
+    assert np.isnan(float(p.value(w)))
