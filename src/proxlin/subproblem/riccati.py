@@ -7,7 +7,7 @@ The cost-to-go from stage t on is 1/2 x'P_t x + <p_t, x>, and e_t = K_t x_t + k_
 `factor` computes them in one pass backward, and `through` and `solve` need one pass backward for p and one forward for x.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,6 +27,8 @@ TURNS = 50  # operations of one turn of a loop, beside those of its stage, in th
 
 class Stagewise(AbstractStructured):
     """The expansion of a trajectory; where `apart` is set, each entry of a stage is a block of its own."""
+
+    by_entries: ClassVar[bool] = True
 
     w: Params
     c: Float[Array, " m"]
