@@ -19,7 +19,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "compiled": ("clear_caches",),
     "cost": ("Calls", "Cost", "Prices", "Status"),
     "inference": ("Bootstrap", "bootstrap", "covariance", "curve_fit"),
-    "inners": ("Linearized", "SparseRows", "augmented_scores", "residual"),
+    "inners": ("Linearized", "SparseRows", "augmented_scores", "residual", "touches"),
     "networks": ("CNN", "MLP"),
     "oracles": ("AbstractOracle", "Chains", "MonotonePaths"),
     "outers": (
@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from .inners import SparseRows as SparseRows
     from .inners import augmented_scores as augmented_scores
     from .inners import residual as residual
+    from .inners import touches as touches
     from .networks import CNN as CNN
     from .networks import MLP as MLP
     from .oracles import AbstractOracle as AbstractOracle

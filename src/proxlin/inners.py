@@ -1,5 +1,5 @@
-"""Inner maps phi: (w, sample) -> R^k: residuals, first-order expansions, and one row of sparse
-data.
+"""Inner maps phi: (w, sample) -> R^k: residuals, first-order expansions, one row of sparse data, and
+maps that touch few rows of w.
 """
 
 from collections.abc import Callable
@@ -340,6 +340,136 @@ class SparseRows(eqx.Module):
         return empty.at[rows, self.indices].add(values)
 
 
+class Touches(eqx.Module):
+    """phi(w, sample) = inner(the rows of w that select(sample) names, sample)."""
+
+    inner: Callable
+    select: Callable
+
+    def __call__(self, w: Params, sample: Any) -> Array:
+        return self.inner(taken(w, self.rows(w, sample)), sample)
+
+    def rows(self, w: Params, sample: Any) -> list[Array | None]:
+        """Return, for each leaf of w, the checked indices of the rows that the sample touches; None is
+        all of it. They may be negative, as an index of NumPy.
+        """
+        found = self.select(sample)
+        leaves, tree = jax.tree.flatten(w)
+        try:
+            parts = tree.flatten_up_to(found)
+        except ValueError:
+            raise ValueError(
+                f"The select of px.touches must return a tree like w, with an index or None for each array: w is "
+                f"{_outline(w)}, and it returned {_outline(found)}."
+            ) from None
+        return [_checked_rows(x, part) for x, part in zip(leaves, parts, strict=True)]
+
+
+def taken(w: Params, rows: list[Array | None]) -> Params:
+    """Return w with these rows of each leaf; a row that is not there is nan."""
+    leaves, tree = jax.tree.flatten(w)
+    pairs = zip(leaves, rows, strict=True)
+    return tree.unflatten([x if at is None else _take(x, at) for x, at in pairs])
+
+
+def _take(x: Array, at: Array) -> Array:
+    return jnp.asarray(x).at[at].get(mode="fill", fill_value=jnp.nan)
+
+
+def _checked_rows(x: Any, at: Any) -> Array | None:
+    if at is None:
+        return None
+    if isinstance(at, dict | list | tuple | str | eqx.Module):
+        raise TypeError(
+            f"The select of px.touches must return an integer, a vector of integers or None for each array of w; "
+            f"for one of shape {np.shape(x)} it returned {described(at)}."
+        )
+    at = jnp.asarray(at)
+    if not jnp.issubdtype(at.dtype, jnp.integer):
+        raise TypeError(
+            f"The indices that the select of px.touches returns must be integers; they are {at.dtype}: give the data "
+            f"as integers, such as i.astype(int)."
+        )
+    if at.ndim > 1:
+        raise ValueError(
+            f"The select of px.touches must return one index or a vector of them for each array of w; it returned an "
+            f"array of shape {at.shape}."
+        )
+    if np.ndim(x) == 0:
+        raise ValueError(
+            "The select of px.touches returned an index for a number of w, which has no rows; give None for it."
+        )
+    return at
+
+
+def _outline(tree: Any) -> str:
+    """Return how a tree is built, with a star for each leaf."""
+    is_leaf = lambda x: x is None
+    return str(jax.tree.map(lambda x: "*", tree, is_leaf=is_leaf)).replace("'*'", "*")
+
+
+class Selection(eqx.Module):
+    """A plain function of a sample as a static part of a tree of arrays."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, sample: Any) -> Any:
+        return self.function(sample)
+
+
+def touches(inner: Callable, select: Callable) -> Touches:
+    """Return the inner map (w, sample) -> inner(local, sample) that sees only the rows of w which a
+    sample touches.
+
+    `local` is w with x[i] in the place of each array x for which select(sample) has the index i. An
+    exact step then works with the few entries of the Jacobian that are not zero: where w has an
+    array of which each sample touches one row, these rows are eliminated block by block, and only
+    the rest of w is solved for with a dense matrix. Every other solver sees a function of w, as
+    ever. A row that is not there makes F nan.
+
+    Parameters
+    ----------
+    inner : a function of (local, sample)
+        phi_i, of the rows that the sample touches.
+    select : a function of a sample
+        A tree like w: an integer or a short vector of integers for each array of w, the indices of
+        the rows along its first axis, or None for an array that the sample sees as a whole.
+
+    Returns
+    -------
+    an inner map
+        The function of (w, sample) that a problem takes as `inner`.
+
+    Raises
+    ------
+    TypeError
+        inner or select is no function.
+
+    See Also
+    --------
+    MeanOfLosses : takes it as `inner`.
+    prox_linear, solve_subproblem : make use of it.
+    SparseRows : sparse data, where w is one vector.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import proxlin as px
+    >>> phi = px.touches(
+    ...     lambda local, s: local["U"] @ local["V"] - s["y"],
+    ...     lambda s: {"U": s["i"], "V": s["j"]},
+    ... )
+    >>> w = {"U": jnp.ones((5, 2)), "V": jnp.arange(6.0).reshape(3, 2)}
+    >>> float(phi(w, {"i": 4, "j": 2, "y": 1.0}))  # 4 + 5 - 1
+    8.0
+    """
+    check_function(select, "select", "a sample")
+    if not isinstance(select, eqx.Module):
+        select = Selection(select)
+    inner = check_function(inner, "inner", "(local, sample)")
+    return Touches(as_inner(inner), select)  # pyright: ignore[reportArgumentType]
+
+
 class Bound(eqx.Module):
     """phi(w, sample) with the leaves of w that are no parameters filled in: solvers then carry
     arrays alone.
@@ -396,7 +526,7 @@ def user_function(inner: Callable, sample: Any) -> tuple[Any, str, str, Any]:
     """Return the user's own function behind an inner map, what a sentence calls it and its second
     argument, and that argument.
     """
-    while isinstance(inner, Bound | Linearized | ScaledInput):
+    while isinstance(inner, Bound | Linearized | ScaledInput | Touches):
         inner = inner.inner
     if isinstance(inner, Residual | AugmentedScores):
         predict = inner.predict

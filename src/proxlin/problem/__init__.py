@@ -7,7 +7,7 @@ Trajectory     u_t = stage(x_{t+1}, w_t), c_t = s_t / T, x rolled out by the con
 
 from .base import AbstractProblem, check_maps, check_problem, value_of_stack
 from .chain import Chain
-from .expansion import Expansion, LinearMap
+from .expansion import Expansion, LinearMap, Touched
 from .loss_of_mean import LossOfMean
 from .mean_of_losses import MeanOfLosses
 from .quadratic import Quadratic
@@ -22,6 +22,7 @@ __all__ = [
     "LossOfMean",
     "MeanOfLosses",
     "Quadratic",
+    "Touched",
     "Trajectory",
     "check_maps",
     "check_problem",

@@ -27,6 +27,7 @@ from ..cost import Cost, Prices
 from ..inners import (
     Bound,
     Linearized,
+    Touches,
     TracedInner,
     as_inner,
     check_function,
@@ -603,8 +604,8 @@ class AbstractProblem(eqx.Module):
         a problem
             The same F.
         """
-        if isinstance(self.inner, Linearized) or self.split is not None:
-            return self
+        if isinstance(self.inner, Linearized | Touches) or self.split is not None:
+            return self  # a jaxpr would not tell which rows of w a sample touches
         inner = traced_inner(self.inner, w, self._row_shapes(dtype_of(w)))
         return _replace(self, inner=inner)
 

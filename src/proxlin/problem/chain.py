@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..rollouts import Links
 from .expansion import Expansion
 
-UNROLL = 8  # stages in one turn of a loop: a stage alone is shorter than the turn
+UNROLL = 1  # stages in one turn of a loop
 
 
 class Chain(eqx.Module):

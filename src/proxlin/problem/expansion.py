@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..types import Params
 
@@ -55,6 +55,20 @@ class LinearMap(eqx.Module):
 
     def pull(self, v: Float[Array, "m k"]) -> Params:
         return self.problem.pull(self.w, v)
+
+
+class Touched(eqx.Module):
+    """The blocks u_i and their coefficients, and of J_i the t columns that block i touches.
+
+    The touched entries of a leaf are in the order of its rows: `rows` has, for each leaf of w, the
+    indices (m, q) of these rows, or None where all of them are touched.
+    """
+
+    w: Params
+    c: Float[Array, " m"]
+    u: Float[Array, "m k"]
+    jacobian: Float[Array, "m k t"]
+    rows: list[Int[Array, "m q"] | None]
 
 
 def ravel_rows(tree: Any) -> Float[Array, "k d"]:

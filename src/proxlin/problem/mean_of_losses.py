@@ -10,11 +10,12 @@ import optax
 from jaxtyping import Array, Float
 
 from ..cost import Cost, Prices
+from ..inners import Touches, taken
 from ..outers import AbstractOuter
 from ..precision import in_the_precision_of_w
 from ..types import Params, dtype_of, is_parameter
-from .base import AbstractProblem, construct
-from .expansion import Expansion, ravel_rows
+from .base import AbstractProblem, _replace, construct
+from .expansion import Expansion, Touched, ravel_rows
 from .rows import chunk_size, fold_rows, map_rows, scan_rows
 
 
@@ -145,6 +146,44 @@ class MeanOfLosses(AbstractProblem):
         chunk = chunk_size(one, self._rows(), self._here())
         u, jacobian = self._map(jax.vmap(one), chunk)
         return Expansion(w, self.coefficients().astype(u.dtype), u, jacobian)
+
+    @in_the_precision_of_w
+    def expand_touched(self, w: Params) -> Touched:
+        """Return the first-order expansion at w with those columns of the Jacobian that are touched.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters; all its leaves are.
+
+        Returns
+        -------
+        a `Touched`
+            The blocks u, the touched columns (m, k, t) and where they are.
+
+        Raises
+        ------
+        TypeError
+            phi is not made by `px.touches`.
+        """
+        phi = self.inner
+        if not isinstance(phi, Touches):
+            raise TypeError(
+                "Only an inner map of px.touches says which rows of w a sample touches."
+            )
+        local = _replace(self, inner=phi.inner)
+
+        def one(row: Any) -> tuple[Array, Array, list[Array | None]]:
+            rows = phi.rows(w, row)
+            at = taken(w, rows)
+            u, pull = jax.vjp(lambda p: local._phi(p, row), at)
+            basis = jnp.eye(u.shape[0], dtype=u.dtype)
+            J = ravel_rows(jax.vmap(pull)(basis)[0])
+            return u, J, [None if x is None else jnp.atleast_1d(x) for x in rows]
+
+        chunk = chunk_size(one, self._rows(), self._here())
+        u, jacobian, rows = self._map(jax.vmap(one), chunk)
+        return Touched(w, self.coefficients().astype(u.dtype), u, jacobian, rows)
 
     def prices(self, w: Params) -> Prices:
         n = len(self)

@@ -15,7 +15,7 @@ from ..solvers.base import AbstractSolver
 from ..solvers.lbfgs import lbfgs
 from ..solvers.model_based import sgd
 from ..solvers.prox_linear import prox_linear
-from ..subproblem import dual_set, is_dense
+from ..subproblem import dual_set, is_exact, operations
 from ..types import Params, dtype_of
 from .loop import Limits, advance
 
@@ -67,7 +67,7 @@ def choose(problem: AbstractProblem, w: Params) -> tuple[AbstractSolver, str]:
 
 def exact_seconds(problem: AbstractProblem, w: Params) -> float | None:
     """Estimate the seconds of a run of exact steps from shapes; None where they are not quick at all:
-    no dense system, or no interior point for f.
+    no system to factor, or no interior point for f.
     """
     V, _ = dual_set(problem.outer)
     known = V.unbounded or V.barrier() is not None
@@ -76,13 +76,10 @@ def exact_seconds(problem: AbstractProblem, w: Params) -> float | None:
         one = jnp.ones((), dtype_of(w))
         known = known and problem.penalty.terms(w, one, one) is not None
         direct = False  # an interior point walks between the bounds, whatever V is
-    if not known or not is_dense(problem, w):
+    if not known or not is_exact(problem, w):
         return None
-    d = sum(x.size for x in jax.tree.leaves(w))
-    rows = problem.coefficients().shape[0] * problem.outputs(w)
-    order = min(rows, d)
     systems = 1 if direct else SYSTEMS
-    work = systems * (2 * rows * d * order + order**3)
+    work = systems * operations(problem, w)
     steps = STEPS_OF_AFFINE if problem.is_affine(w) else STEPS
     return steps * (BESIDE + work / RATE)
 

@@ -342,11 +342,13 @@ class ProxLinear(AbstractModel):
         slope = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
         measure = stationarity(slope, kappa, answer.scale)
         calls = None
-        if not subproblem.is_dense(problem, w):
+        if not subproblem.is_exact(problem, w):
             calls = Calls(push=answer.pushes, pull=answer.pulls)
         return answer.w, None, Info(calls, measure, None, answer.gap)
 
-    def expand(self, problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
+    def expand(
+        self, problem: AbstractProblem, w: Params
+    ) -> Expansion | LinearMap | subproblem.AbstractStructured:
         """Return the expansion at w, which the subproblems with different kappa share.
 
         Parameters
@@ -358,13 +360,17 @@ class ProxLinear(AbstractModel):
 
         Returns
         -------
-        an `Expansion` or a `LinearMap`
-            The second where the Jacobian is too large to form.
+        an `Expansion`, an `AbstractStructured` or a `LinearMap`
+            The second where the Jacobian has a structure that pays, the third where it is too
+            large to form.
         """
         return subproblem.expand(problem, w)
 
     def solve(
-        self, problem: AbstractProblem, expansion: Expansion | LinearMap, kappa: Array
+        self,
+        problem: AbstractProblem,
+        expansion: Expansion | LinearMap | subproblem.AbstractStructured,
+        kappa: Array,
     ) -> subproblem.Answer:
         """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2.
 
@@ -372,7 +378,7 @@ class ProxLinear(AbstractModel):
         ----------
         problem : a problem
             F, or a batch of it.
-        expansion : an `Expansion` or a `LinearMap`
+        expansion : an `Expansion`, an `AbstractStructured` or a `LinearMap`
             What `expand` returned.
         kappa : a number
             The weight of the proximal term.

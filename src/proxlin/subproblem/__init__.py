@@ -6,22 +6,30 @@ from .exact import (
     dual_set,
     expand,
     is_dense,
+    is_exact,
+    operations,
     prices,
     proximal,
     solve,
     solve_subproblem,
+    structure,
     target,
 )
+from .structured import AbstractStructured
 
 __all__ = [
+    "AbstractStructured",
     "Answer",
     "Subsolution",
     "dual_set",
     "expand",
     "is_dense",
+    "is_exact",
+    "operations",
     "prices",
     "proximal",
     "solve",
     "solve_subproblem",
+    "structure",
     "target",
 ]

@@ -6,6 +6,8 @@
 The weight of the quadratic is in B: e = sqrt(weight) d.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -42,7 +44,7 @@ def minimize_dense(
     size = jnp.asarray(V.size(), b.dtype)
     tol = tol / p.scale
     if V.unbounded:
-        found, steps = _linear(p)
+        found, steps = linear(p.system(), p)
     elif V.flat and k == 1:  # V is the point 1
         found, steps = (
             Point(-p.pull(p.anchor), p.anchor, jnp.zeros((), b.dtype)),
@@ -99,12 +101,46 @@ def pull(B: Array, v: Array) -> Array:
     return v.reshape(-1) @ B.reshape(v.size, -1)
 
 
-class Scaled(eqx.Module):
+class Units(eqx.Module):
     """The problem in the units of the solvers: V of size 1, A = gain B, mean |z_i| = 1 at the
     start.
 
     With v = size u and e = sqrt(scale) e': b, rho, P and the gap are divided by `scale`.
+    `gram` is v -> B B'v.
     """
+
+    gain: Array
+    b: Array
+    rho: Array
+    V: AbstractSet
+    anchor: Array
+    scale: Array
+
+    def __init__(
+        self, b: Array, rho: Array, V: AbstractSet, gram: Callable[[Array], Array]
+    ):
+        size = jnp.asarray(V.size(), b.dtype)
+        self.V = V.scaled(1 / size)
+        self.anchor = self.V.project(jnp.zeros_like(b))
+        b = b * size
+        rho = rho * size**2
+        z = b
+        if not V.has_origin:
+            z = b - rho[:, None] * self.anchor - gram(self.anchor) * size**2
+        if V.flat:  # f(z + t) = f(z) + t: only differences within a block count
+            z = z - jnp.mean(z, axis=-1, keepdims=True)
+        lengths = norms(z)
+        mean = jnp.sum(lengths) / jnp.maximum(jnp.sum(lengths > 0, dtype=b.dtype), 1)
+        self.scale = jnp.where(
+            (mean > 0) & jnp.isfinite(mean), mean, jnp.ones_like(mean)
+        )
+        self.gain = size / jnp.sqrt(self.scale)
+        self.b = b / self.scale
+        self.rho = rho / self.scale
+
+
+class Scaled(eqx.Module):
+    """`Units` of a problem with a matrix B, and its system."""
 
     B: Array
     gain: Array
@@ -115,25 +151,14 @@ class Scaled(eqx.Module):
     scale: Array
 
     def __init__(self, B: Array, b: Array, rho: Array, V: AbstractSet):
-        size = jnp.asarray(V.size(), b.dtype)
-        self.V = V.scaled(1 / size)
-        self.anchor = self.V.project(jnp.zeros_like(b))
-        b = b * size
-        rho = rho * size**2
-        z = b
-        if not V.has_origin:
-            z = b - rho[:, None] * self.anchor - push(B, pull(B, self.anchor)) * size**2
-        if V.flat:  # f(z + t) = f(z) + t: only differences within a block count
-            z = z - jnp.mean(z, axis=-1, keepdims=True)
-        lengths = norms(z)
-        mean = jnp.sum(lengths) / jnp.maximum(jnp.sum(lengths > 0, dtype=b.dtype), 1)
-        self.scale = jnp.where(
-            (mean > 0) & jnp.isfinite(mean), mean, jnp.ones_like(mean)
-        )
+        units = Units(b, rho, V, lambda v: push(B, pull(B, v)))
         self.B = B
-        self.gain = size / jnp.sqrt(self.scale)
-        self.b = b / self.scale
-        self.rho = rho / self.scale
+        self.gain = units.gain
+        self.b = units.b
+        self.rho = units.rho
+        self.V = units.V
+        self.anchor = units.anchor
+        self.scale = units.scale
 
     def pull(self, v: Array) -> Array:
         """Return A'v."""
@@ -154,9 +179,8 @@ class Scaled(eqx.Module):
         return form(self.B, self.gain, self.V)
 
 
-def _linear(p: Scaled) -> tuple[Point, Array]:
+def linear(system: System, p: Scaled | Units) -> tuple[Point, Array]:
     """Solve (K + rho) v = b, for V = R^k."""
-    system = p.system()
     h = jnp.where(p.rho > 0, p.rho, jnp.ones_like(p.rho))[:, None] * jnp.ones_like(p.b)
     g = jnp.zeros_like(h)
     v, e = system.refined(
@@ -221,12 +245,17 @@ def _few_bounds(p: Scaled, tol: Array) -> tuple[Point, Array]:
 
 
 def _hybrid(p: Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
+    return hybrid(p.system(), p, tol, v0, p.is_small())
+
+
+def hybrid(
+    system: System, p: Scaled | Units, tol: Array, v0: Array | None, small: bool
+) -> tuple[Point, Array]:
     """Run a burst of ADMM, then the interior point if it is needed and the set has a barrier.
 
     A small problem goes to the interior point at once: its steps are cheap, and the burst would
     be a third of the program to compile.
     """
-    system = p.system()
     barrier = p.V.barrier()
 
     def from_dual(v: Array) -> Point:
@@ -239,7 +268,7 @@ def _hybrid(p: Scaled, tol: Array, v0: Array | None) -> tuple[Point, Array]:
         residual = p.b + system.push(warm.e) - p.rho[:, None] * warm.v
         z = jnp.where(warm.gap < start.gap, residual, z)
         start = better(warm, start)
-    if barrier is not None and p.is_small():
+    if barrier is not None and small:
         return interior(system, barrier, p.b, p.rho, start, tol)
     found, steps = burst(system, p.V, p.b, p.rho, start.v, z, tol)
     found = better(found, start)

@@ -17,8 +17,8 @@ from jaxtyping import Array
 from ..checks import check_parameters, number
 from ..compiled import compiled
 from ..cost import Prices, Status
-from ..outers import AbstractOuter, AbstractProximable
-from ..outers.sets import AbstractSet, norms
+from ..outers import AbstractOuter, AbstractProximable, Parts
+from ..outers.sets import AbstractSet, Intervals, norms
 from ..penalties import Penalties
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
@@ -28,11 +28,36 @@ from .dense import certify_dense, minimize_dense, pull, push, see_dense
 from .matrix_free import minimize_matrix_free
 from .penalized import minimize_by_prox, minimize_penalized, snapped
 from .pivoting import FEW
+from .riccati import Stagewise
+from .sparse import Sparse
+from .structured import (
+    AbstractStructured,
+    Weighted,
+    certify_structured,
+    minimize_structured,
+)
 
 MOST = 20_000  # iterations of a matrix-free solve
 JACOBIAN_BYTES = 2**30  # A dense Jacobian above this is not formed ...
 # ... nor a Gram matrix of a larger order: a factorisation would take minutes.
 ORDER = 6000
+# The structures of a Jacobian that an exact step knows; the first that fits is taken.
+KINDS: tuple[type[AbstractStructured], ...] = (Sparse, Stagewise)
+
+
+class Apart(eqx.Module):
+    """A `LinearMap` with every entry as a block of its own."""
+
+    at: LinearMap
+    w: Params
+    c: Array
+    u: Array
+
+    def push(self, direction: Params) -> Array:
+        return self.at.push(direction).reshape(-1, 1)
+
+    def pull(self, v: Array) -> Params:
+        return self.at.pull(v.reshape(self.at.u.shape))
 
 
 class Answer(eqx.Module):
@@ -55,21 +80,53 @@ class Answer(eqx.Module):
     pulls: Array
 
 
-def is_dense(problem: AbstractProblem, w: Params) -> bool:
-    """Whether the Jacobian and the smaller of the two Gram matrices can be formed, from shapes
-    alone.
+def structure(problem: AbstractProblem, w: Params) -> type[AbstractStructured] | None:
+    """Return the structure of the Jacobian that an exact step uses, from shapes alone; None where it
+    has none, or where a penalty needs a matrix.
     """
+    if problem.penalty is not None:
+        return None
+    mixed = isinstance(problem.outer, Parts)  # each entry has an interval of its own
+    kinds = [kind for kind in KINDS if kind.by_entries or not mixed]
+    return next((kind for kind in kinds if kind.fits(problem, w)), None)
+
+
+def is_dense(problem: AbstractProblem, w: Params) -> bool:
+    """Whether the Jacobian and the smaller of the two Gram matrices are formed, from shapes alone."""
+    if structure(problem, w) is not None:
+        return False
     m, k, d = _sizes(problem, w)
     fits = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES
     return fits and min(m * k, d) <= ORDER
 
 
-def expand(problem: AbstractProblem, w: Params) -> Expansion | LinearMap:
-    """Return the expansion at w, dense where that can be formed.
+def is_exact(problem: AbstractProblem, w: Params) -> bool:
+    """Whether an exact step factors a system: without one it counts its pushes and pulls."""
+    return structure(problem, w) is not None or is_dense(problem, w)
+
+
+def operations(problem: AbstractProblem, w: Params) -> float:
+    """Return about how many operations one factorisation takes, from shapes alone."""
+    kind = structure(problem, w)
+    if kind is not None:
+        return kind.operations(problem, w)
+    m, k, d = _sizes(problem, w)
+    order = min(m * k, d)
+    return float(2 * m * k * d * order + order**3)
+
+
+def expand(
+    problem: AbstractProblem, w: Params
+) -> Expansion | LinearMap | AbstractStructured:
+    """Return the expansion at w, with its structure where it has one, or dense where that can be
+    formed.
 
     Rows on several devices stay there if the system is of order d, or none is formed; a system of
     order m k is solved whole on each device.
     """
+    kind = structure(problem, w)
+    if kind is not None:
+        return kind.of(problem.gathered(), w)
     if not is_dense(problem, w):
         return problem.linear_map(w)
     m, k, d = _sizes(problem, w)
@@ -84,7 +141,7 @@ def prices(problem: AbstractProblem, w: Params) -> Prices:
     matrix-free solve.
     """
     price = problem.prices(w)
-    if is_dense(problem, w):
+    if is_exact(problem, w):
         return Prices(step=price.expand)
     return Prices(step=price.value, push=price.push, pull=price.pull)
 
@@ -96,7 +153,7 @@ def _sizes(problem: AbstractProblem, w: Params) -> tuple[int, int, int]:
 
 
 def solve(
-    expansion: Expansion | LinearMap,
+    expansion: Expansion | LinearMap | AbstractStructured,
     quadratic: Quadratic,
     f: AbstractOuter,
     tol: Array,
@@ -112,6 +169,43 @@ def solve(
     w is one and the expansion is dense. With a penalty the weight is a number, and v0 is not used.
     """
     V, rho = dual_set(f)
+    most = MOST if max_iterations is None else max_iterations
+    if not isinstance(V, Intervals):
+        return _by_method(expansion, quadratic, V, rho, tol, penalty, v0, most)
+    # Each entry has an interval and a rho of its own: it becomes a block.
+    m, k = expansion.u.shape
+    apart = _apart(expansion)
+    rhos = jnp.tile(jnp.asarray(rho), m)
+    start = None if v0 is None else v0.reshape(-1, 1)
+    answer = _by_method(apart, quadratic, V.entries(m), rhos, tol, penalty, start, most)
+    return eqx.tree_at(lambda found: found.v, answer, answer.v.reshape(m, k))
+
+
+def _apart(
+    expansion: Expansion | LinearMap | AbstractStructured,
+) -> Expansion | Apart | AbstractStructured:
+    """Return the same map with every entry as a block of its own."""
+    if isinstance(expansion, AbstractStructured):
+        return expansion.entries()
+    k = expansion.u.shape[1]
+    c = jnp.repeat(expansion.c, k)
+    u = expansion.u.reshape(-1, 1)
+    if isinstance(expansion, LinearMap):
+        return Apart(expansion, expansion.w, c, u)
+    d = expansion.jacobian.shape[-1]
+    return Expansion(expansion.w, c, u, expansion.jacobian.reshape(-1, 1, d))
+
+
+def _by_method(
+    expansion: Expansion | LinearMap | Apart | AbstractStructured,
+    quadratic: Quadratic,
+    V: AbstractSet,
+    rho: Any,
+    tol: Array,
+    penalty: Penalties | None,
+    v0: Array | None,
+    most: int,
+) -> Answer:
     dtype = dtype_of(expansion.w)
     c = expansion.c
     rho = jnp.asarray(rho).astype(dtype) * c
@@ -120,11 +214,13 @@ def solve(
     if penalty is not None:
         size = size + jnp.abs(penalty.value(expansion.w))
     goal = target(tol, size) / 2  # the other half is left to rounding
-    most = MOST if max_iterations is None else max_iterations
     if penalty is not None:
+        assert not isinstance(expansion, AbstractStructured)  # see `structure`
         return _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
     if isinstance(expansion, Expansion):
         return _dense(expansion, quadratic, V, rho, u, size, goal, v0)
+    if isinstance(expansion, AbstractStructured):
+        return _structured(expansion, quadratic, V, rho, u, size, goal, v0)
     return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
 
 
@@ -178,8 +274,39 @@ def _dense(
     return Answer(unravel(x), v, value, found.gap, found.error, size, steps, none, none)
 
 
+def _structured(
+    expansion: AbstractStructured,
+    quadratic: Quadratic,
+    V: AbstractSet,
+    rho: Array,
+    u: Array,
+    size: Array,
+    goal: Array,
+    v0: Array | None,
+) -> Answer:
+    """Solve in e = root (x - center) as `_dense` does, with the structure in place of a matrix; the
+    weight is a number.
+    """
+    dtype = u.dtype
+    anchor, unravel = ravel_pytree(parameters(expansion.w))
+    center, _ = ravel_pytree(quadratic.center)
+    root = jnp.sqrt(quadratic.weight.astype(dtype))
+    B = Weighted(expansion, expansion.c / root)
+    b = u + B.push(root * (center - anchor))
+    e, v, steps = minimize_structured(B, b, rho, V, goal, v0)
+    x = center + e / root
+    # The certificate is that of x, as in `_dense`.
+    moved = root * (x - anchor)
+    away = root * (x - center)
+    blur = _blur(root * x, root * center)
+    found = certify_structured(B, u, rho, V, v, moved, away, blur)
+    value = found.value + quadratic.offset.astype(dtype)
+    none = jnp.int32(0)
+    return Answer(unravel(x), v, value, found.gap, found.error, size, steps, none, none)
+
+
 def _matrix_free(
-    expansion: LinearMap,
+    expansion: LinearMap | Apart,
     quadratic: Quadratic,
     V: AbstractSet,
     rho: Array,
@@ -213,7 +340,7 @@ def _matrix_free(
 
 
 def _penalized(
-    expansion: Expansion | LinearMap,
+    expansion: Expansion | LinearMap | Apart,
     quadratic: Quadratic,
     penalty: Penalties,
     V: AbstractSet,
@@ -280,7 +407,7 @@ def _penalized_dense(
 
 
 def _penalized_free(
-    expansion: LinearMap,
+    expansion: LinearMap | Apart,
     weight: Array,
     center: Params,
     penalty: Penalties,

@@ -53,7 +53,7 @@ def inverse_cholesky(G: Array) -> Array:
     return jnp.block([[P, jnp.zeros((h, m - h), G.dtype)], [-S @ (Q @ P), S]])
 
 
-def _lifted(G: Array) -> Array:
+def lifted(G: Array) -> Array:
     """Return G with its diagonal raised by a few eps relative to itself, so that rounding leaves it
     positive.
     """
@@ -176,7 +176,7 @@ class Rows(AbstractSystem):
         block = jnp.arange(m) // size
         same_block = block[:, None] == block[None, :]
         spread = jnp.tile(M.reshape(m, size), (1, n))
-        return inverse_cholesky(_lifted(jnp.where(same_block, self.K + spread, self.K)))
+        return inverse_cholesky(lifted(jnp.where(same_block, self.K + spread, self.K)))
 
     def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
         """Return dv of the system with r = c, given Kc = A c."""
@@ -203,8 +203,45 @@ class Rows(AbstractSystem):
         return jnp.dot(u, self.K @ u)
 
 
-class Columns(AbstractSystem):
-    """The system through C = I + A' M^-1 A, M^-1 = F F' on the tangent space, F'A formed each time."""
+class AbstractColumns(AbstractSystem):
+    """A system through C = I + A' M^-1 A, M^-1 = F F' on the tangent space; only C^-1 is left open.
+
+    `factor` returns (what `through` needs of C, h, g).
+    """
+
+    flat: eqx.AbstractVar[bool]  # whether V is inside of {sum_j v_j = 1}
+    width: eqx.AbstractVar[int]  # the number of entries of e
+
+    @abc.abstractmethod
+    def through(self, L: Any, x: Array) -> Array:
+        """Return C^-1 x."""
+
+    def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
+        L, h, g = factor
+        de = -self.through(L, r + self.pull(over(self.flat, h, g, q)))
+        return over(self.flat, h, g, q + self.push(de)), de
+
+    def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
+        return self.solve(factor, c, q)[0]
+
+    def refined(
+        self, factor: Any, h: Array, g: Array, r: Array, q: Array
+    ) -> tuple[Array, Array]:
+        """Solve, and once more for what is left of the first equation only.
+
+        The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both,
+        22 of 66 cases fail.
+        """
+        dv, de = self.solve(factor, r, q)
+        more, de2 = self.solve(factor, r + de + self.pull(dv), jnp.zeros_like(q))
+        return dv + more, de + de2
+
+    def energy(self, u: Array) -> Array:
+        return jnp.sum(self.pull(u) ** 2)
+
+
+class Columns(AbstractColumns):
+    """The system through C = I + A' M^-1 A with F'A formed each time, and C as a matrix."""
 
     At: Array
     flat: bool = eqx.field(static=True)
@@ -228,34 +265,14 @@ class Columns(AbstractSystem):
 
     def factor(self, h: Array, g: Array) -> tuple[Array, Array, Array]:
         d = self.At.shape[0]
-        X = _root(self.flat, h, g, self.At).reshape(d, -1)
-        return inverse_cholesky(_lifted(gram(X) + jnp.eye(d, dtype=X.dtype))), h, g
+        X = root_times(self.flat, h, g, self.At).reshape(d, -1)
+        return inverse_cholesky(lifted(gram(X) + jnp.eye(d, dtype=X.dtype))), h, g
 
-    def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
-        L, h, g = factor
-        de = -((L @ (r + self.pull(_inverse(self.flat, h, g, q)))) @ L)
-        return _inverse(self.flat, h, g, q + self.push(de)), de
-
-    def solve_dual(self, factor: Any, c: Array, Kc: Array, q: Array) -> Array:
-        return self.solve(factor, c, q)[0]
-
-    def refined(
-        self, factor: Any, h: Array, g: Array, r: Array, q: Array
-    ) -> tuple[Array, Array]:
-        """Solve, and once more for what is left of the first equation only.
-
-        The second holds up to rounding, which M^-1 (as large as 1 / mu) would blow up: with both,
-        22 of 66 cases fail.
-        """
-        dv, de = self.solve(factor, r, q)
-        more, de2 = self.solve(factor, r + de + self.pull(dv), jnp.zeros_like(q))
-        return dv + more, de + de2
-
-    def energy(self, u: Array) -> Array:
-        return jnp.sum(self.pull(u) ** 2)
+    def through(self, L: Array, x: Array) -> Array:
+        return (L @ x) @ L
 
 
-def _root(flat: bool, h: Array, g: Array, x: Array) -> Array:
+def root_times(flat: bool, h: Array, g: Array, x: Array) -> Array:
     """Return F'x with M^-1 = F F', F = D (I - t a a'), D = diag(h)^-1/2; x may have an axis before
     (n, k).
 
@@ -287,9 +304,9 @@ def _flatten(flat: bool, h: Array, g: Array, x: Array) -> Array:
     return x - t * along
 
 
-def _inverse(flat: bool, h: Array, g: Array, x: Array) -> Array:
+def over(flat: bool, h: Array, g: Array, x: Array) -> Array:
     """Return M^-1 x."""
-    return jax.lax.rsqrt(h) * _flatten(flat, h, g, _root(flat, h, g, x))
+    return jax.lax.rsqrt(h) * _flatten(flat, h, g, root_times(flat, h, g, x))
 
 
 class Lanes(AbstractSystem):
@@ -345,12 +362,12 @@ class Lanes(AbstractSystem):
         if self.diagonal:
             X = jax.lax.rsqrt(h)[None] * rows
         else:
-            X = _root(self.flat, h, g, rows)
+            X = root_times(self.flat, h, g, rows)
         return [self._apart(x) for x in X]
 
     def _over(self, h: Array, g: Array, x: Array) -> Array:
         """Return M^-1 x."""
-        return x / h if self.diagonal else _inverse(self.flat, h, g, x)
+        return x / h if self.diagonal else over(self.flat, h, g, x)
 
     def factor(self, h: Array, g: Array) -> Any:
         X = self._weighted(h, g)
@@ -412,4 +429,4 @@ def solve_lanes(L: list[list[Array]], x: Array) -> Array:
     return jnp.stack(y)
 
 
-System = Rows | Columns
+System = Rows | AbstractColumns

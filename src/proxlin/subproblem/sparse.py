@@ -1,0 +1,431 @@
+"""The exact step of a problem whose samples touch few rows of w (`px.touches`): a block-arrow factorisation.
+
+    C = I + A' M^-1 A = [ D  E ]     D block diagonal, a block for each row of one leaf of w, the pivot
+                        [ E' R ]
+
+Each sample touches one row of the pivot. With D = L L' and Y = L^-1 E, the Schur complement S = R -
+Y'Y is factored as a dense matrix. Y'Y is the sum over all pairs of samples that touch the same row of
+the pivot: samples are sorted by that row, rows with many samples first, and sample s is paired with
+s + o for o = 1, 2, ... as long as any row has so many.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..compiled import shapes_of
+from ..inners import Touches
+from ..outers.sets import AbstractSet
+from ..problem import AbstractProblem, MeanOfLosses
+from ..types import Params, is_parameter
+from .certificate import rounding
+from .structured import AbstractStructured
+from .systems import AbstractColumns, lifted, root_times
+
+ORDER = 6000  # the largest Schur complement; a factorisation of it takes seconds
+WIDEST = 64  # entries of a row of the pivot: one block for each row is factored
+# Operations of a dense factorisation below which it is taken: it takes a few milliseconds, and
+# steps with curvature need it.
+DENSE = 2**27
+CHUNK = 2048  # samples that are paired at once
+PANEL = 256  # the order of the diagonal blocks of S that are inverted
+
+
+class Layout(eqx.Module):
+    """Where the touched columns of a sample are, from shapes alone: static, and the same for all samples.
+
+    Leaf l of w has its entries at offsets[l] of the flat vector, and rows of widths[l] entries; a sample touches
+    counts[l] of them, -1 for the whole leaf. `pivot` is the leaf whose rows are eliminated.
+    """
+
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    widths: tuple[int, ...] = eqx.field(static=True)
+    counts: tuple[int, ...] = eqx.field(static=True)
+    pivot: int = eqx.field(static=True)
+
+    @property
+    def d(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the pivot."""
+        return self.sizes[self.pivot] // self.width
+
+    @property
+    def width(self) -> int:
+        """The entries of a row of the pivot."""
+        return self.widths[self.pivot]
+
+    @property
+    def start(self) -> int:
+        """Where the pivot begins in the flat vector."""
+        return sum(self.sizes[: self.pivot])
+
+    @property
+    def order(self) -> int:
+        """The order of the Schur complement."""
+        return self.d - self.sizes[self.pivot]
+
+    def touched(self, leaf: int) -> int:
+        """Return how many entries of a leaf a sample touches."""
+        count = self.counts[leaf]
+        return self.sizes[leaf] if count < 0 else count * self.widths[leaf]
+
+    def split(self, e: Array) -> tuple[Array, Array]:
+        """Return the rows of the pivot and the rest of a flat vector."""
+        end = self.start + self.sizes[self.pivot]
+        rows = e[self.start : end].reshape(self.rows, self.width)
+        return rows, jnp.concatenate([e[: self.start], e[end:]])
+
+    def join(self, rows: Array, rest: Array) -> Array:
+        """Return the flat vector with these rows of the pivot and this rest."""
+        before = rest[: self.start]
+        return jnp.concatenate([before, rows.reshape(-1), rest[self.start :]])
+
+
+def layout(problem: AbstractProblem, w: Params) -> Layout | None:
+    """Return the layout of the largest leaf that can be the pivot, or None where no leaf can."""
+    phi = problem.inner
+    if not isinstance(problem, MeanOfLosses) or not isinstance(phi, Touches):
+        return None
+    leaves = jax.tree.leaves(w)
+    if not all(is_parameter(x) for x in leaves):
+        return None
+    row = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[0 if problem.single else 1 :], x.dtype),
+        problem.data,
+    )
+    found = shapes_of(lambda w, row: phi.rows(w, row), w, row)
+    counts = tuple(-1 if at is None else int(np.prod(at.shape)) for at in found)
+    sizes = tuple(x.size for x in leaves)
+    pairs = zip(leaves, counts, strict=True)
+    widths = tuple(x.size if n < 0 else x.size // max(1, len(x)) for x, n in pairs)
+    able = [
+        leaf
+        for leaf, count in enumerate(counts)
+        if count == 1 and 0 < widths[leaf] <= WIDEST
+    ]
+    if not able:
+        return None
+    return Layout(sizes, widths, counts, max(able, key=lambda leaf: sizes[leaf]))
+
+
+class Sparse(AbstractStructured):
+    """The expansion with the touched columns of the Jacobian, those of the pivot first.
+
+    `row` is the row of the pivot that a sample touches, or the number of rows where the sample has no
+    weight; `columns` are the others that it touches, in the numbering of the rest.
+    """
+
+    w: Params
+    c: Float[Array, " m"]
+    u: Float[Array, "m k"]
+    own: Float[Array, "m k r"]
+    others: Float[Array, "m k t"]
+    row: Int[Array, " m"]
+    columns: Int[Array, "m t"]
+    layout: Layout
+
+    @classmethod
+    def fits(cls, problem: AbstractProblem, w: Params) -> bool:
+        shape = layout(problem, w)
+        if shape is None or shape.order > ORDER:
+            return False
+        rows = len(problem) * problem.outputs(w)
+        return rows * shape.d * min(rows, shape.d) > DENSE
+
+    @classmethod
+    def operations(cls, problem: AbstractProblem, w: Params) -> float:
+        """Count the Cholesky factor, and the scatter of pairs if all rows of the pivot have as many
+        samples; an addition to a place in memory is as slow as 30 operations of a product.
+        """
+        shape = layout(problem, w)
+        assert shape is not None
+        leaves = [leaf for leaf in range(len(shape.sizes)) if leaf != shape.pivot]
+        t = sum(shape.touched(leaf) for leaf in leaves)
+        pairs = len(problem) * (1 + len(problem) / shape.rows) / 2
+        return shape.order**3 / 3 + 30 * pairs * t**2
+
+    @classmethod
+    def of(cls, problem: AbstractProblem, w: Params) -> "Sparse":
+        shape = layout(problem, w)
+        assert shape is not None and isinstance(problem, MeanOfLosses)
+        at = problem.expand_touched(w)
+        m = at.u.shape[0]
+        own = at.jacobian[..., :0]
+        others = []
+        columns = []
+        seen = 0
+        before = 0
+        row = jnp.zeros((m,), jnp.int32)
+        for leaf, rows in enumerate(at.rows):
+            size = shape.sizes[leaf]
+            part = at.jacobian[..., seen : seen + shape.touched(leaf)]
+            seen += shape.touched(leaf)
+            if leaf == shape.pivot:
+                assert rows is not None
+                own = part
+                row = _wrapped(rows[:, 0], shape.rows)
+                continue
+            others.append(part)
+            columns.append(before + _columns(m, rows, size, shape.widths[leaf]))
+            before += size
+        none = jnp.zeros((m, 0), jnp.int32)
+        return cls(
+            w,
+            at.c,
+            at.u,
+            own,
+            jnp.concatenate([at.jacobian[..., :0], *others], axis=-1),
+            # Rows of no weight would all be pairs: added rows are copies of one.
+            jnp.where(at.c != 0, row, shape.rows),
+            jnp.concatenate([none, *columns], axis=1),
+            shape,
+        )
+
+    def push(self, d: Array) -> Array:
+        rows, rest = self.layout.split(d)
+        own = jnp.einsum("mkr,mr->mk", self.own, _rows_at(rows, self.row))
+        return own + jnp.einsum("mkt,mt->mk", self.others, rest[self.columns])
+
+    def pull(self, v: Array) -> Array:
+        own = jnp.einsum("mkr,mk->mr", self.own, v)
+        others = jnp.einsum("mkt,mk->mt", self.others, v)
+        rows = _sum_rows(own, self.row, self.layout.rows)
+        return self.layout.join(rows, _sum_columns(self, others))
+
+    def push_error(self, d: Array) -> Array:
+        terms = self.own.shape[-1] + self.others.shape[-1]
+        return rounding(terms, d.dtype) * self._sizes().push(jnp.abs(d))
+
+    def pull_error(self, v: Array) -> Array:
+        return rounding(v.size, v.dtype) * self._sizes().pull(jnp.abs(v))
+
+    def _sizes(self) -> "Sparse":
+        """Return this map with |J| in the place of J."""
+        sizes = (jnp.abs(self.own), jnp.abs(self.others))
+        return eqx.tree_at(lambda at: (at.own, at.others), self, sizes)
+
+    def system(self, scale: Float[Array, " m"], V: AbstractSet) -> "BlockArrow":
+        weight = scale[:, None, None]
+        parts = (self.own * weight, self.others * weight)
+        scaled = eqx.tree_at(lambda at: (at.own, at.others), self, parts)
+        return BlockArrow(scaled, pairing(self.row, self.layout.rows), V.flat)
+
+
+def _wrapped(index: Array, rows: int) -> Array:
+    """Return indices in 0, ..., rows - 1, where negative ones count from the end."""
+    return jnp.where(index < 0, index + rows, index).astype(jnp.int32)
+
+
+def _columns(m: int, rows: Array | None, size: int, width: int) -> Array:
+    """Return the columns within a leaf that m samples touch, (m, t)."""
+    if rows is None:
+        return jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (m, size))
+    first = _wrapped(rows, size // width) * width
+    each = first[:, :, None] + jnp.arange(width, dtype=jnp.int32)
+    return each.reshape(m, -1)
+
+
+def _rows_at(x: Array, row: Array) -> Array:
+    """Return x[row], 0 for a sample of no weight."""
+    return x.at[row].get(mode="fill", fill_value=0)
+
+
+def _sum_rows(x: Array, row: Array, count: int) -> Array:
+    """Return the sums of x over the samples of each row; samples of no weight are dropped."""
+    return jnp.zeros((count, *x.shape[1:]), x.dtype).at[row].add(x, mode="drop")
+
+
+def _sum_columns(at: Sparse, x: Array) -> Array:
+    """Return the sums of x (m, t) over the samples that touch each column of the rest."""
+    return jnp.zeros(at.layout.order, x.dtype).at[at.columns].add(x, mode="drop")
+
+
+class Pairing(eqx.Module):
+    """Samples in the order of their rows, rows with many samples first: sample order[s] has its row
+    at row[s], which has degree[s] samples; 0 for those of no weight, which come last.
+    """
+
+    order: Array
+    row: Array
+    degree: Array
+
+
+def pairing(row: Int[Array, " m"], rows: int) -> Pairing:
+    """Return the samples sorted by their row."""
+    ones = jnp.ones(row.shape, jnp.int32)
+    count = _sum_rows(ones, row, rows)
+    degree = _rows_at(count, row)
+    order = jnp.lexsort((row, -degree)).astype(jnp.int32)
+    return Pairing(order, row[order], degree[order])
+
+
+class Arrow(eqx.Module):
+    """The factor: L^-1 of each block of D, Y of each sample, and that of the Schur complement."""
+
+    inverse: Float[Array, "rows r r"]
+    Y: Float[Array, "m r t"]
+    schur: "Panels"
+
+
+class BlockArrow(AbstractColumns):
+    """The system of A through C = I + A' M^-1 A, with the rows of the pivot eliminated."""
+
+    A: Sparse
+    pairs: Pairing
+    flat: bool = eqx.field(static=True)
+
+    def __init__(self, A: Sparse, pairs: Pairing, flat: bool):
+        self.A = A
+        self.pairs = pairs
+        self.flat = flat
+
+    @property
+    def width(self) -> int:
+        return self.A.layout.d
+
+    def blocks(self) -> int:
+        return self.A.u.shape[0]
+
+    def push(self, e: Array) -> Array:
+        return self.A.push(e)
+
+    def pull(self, v: Array) -> Array:
+        return self.A.pull(v)
+
+    def factor(self, h: Array, g: Array) -> Any:
+        own = self._weighted(h, g, self.A.own)
+        others = self._weighted(h, g, self.A.others)
+        eye = jnp.eye(own.shape[-1], dtype=own.dtype)
+        squares = jnp.einsum("mka,mkb->mab", own, own)
+        D = eye + _sum_rows(squares, self.A.row, self.A.layout.rows)
+        inverse = _inverse_of_blocks(D)
+        E = jnp.einsum("mka,mkt->mat", own, others)
+        Y = jnp.einsum("mab,mbt->mat", _rows_at(inverse, self.A.row), E)
+        S = self._schur(others, Y)
+        return Arrow(inverse, Y, Panels(S)), h, g
+
+    def _weighted(self, h: Array, g: Array, x: Array) -> Array:
+        """Return F'x for the columns of each sample, (m, k, t)."""
+        columns = jnp.moveaxis(x, -1, 0)
+        return jnp.moveaxis(root_times(self.flat, h, g, columns), 0, -1)
+
+    def _schur(self, others: Array, Y: Array) -> Array:
+        """Return S = I + sum_i X_i'X_i - sum over pairs of Y_i'Y_j."""
+        order = self.A.layout.order
+        own = jnp.einsum("mkt,mks->mts", others, others)
+        own = own - jnp.einsum("mrt,mrs->mts", Y, Y)
+        columns = self.A.columns
+        flat = jnp.zeros(order * order, Y.dtype)
+        flat = _add_blocks(flat, order, columns, columns, own)
+        S = flat.reshape(order, order) + jnp.eye(order, dtype=Y.dtype)
+        apart = self._pairs(Y).reshape(order, order)
+        return S - (apart + apart.T)
+
+    def _pairs(self, Y: Array) -> Array:
+        """Return the sum of Y_i'Y_j over the pairs i before j of samples of one row, as a vector."""
+        order = self.A.layout.order
+        pairs = self.pairs
+        m = Y.shape[0]
+        chunk = min(CHUNK, m)
+        Y = Y[pairs.order]
+        columns = self.A.columns[pairs.order]
+        steps = jnp.arange(chunk, dtype=jnp.int32)
+
+        def at_offset(offset: Array, total: Array) -> Array:
+            # Rows with more samples than the offset come first.
+            active = jnp.sum(pairs.degree > offset, dtype=jnp.int32)
+
+            def part(number: Array, total: Array) -> Array:
+                i = number * chunk + steps
+                j = i + offset
+                inside = (i < active) & (j < m)
+                i = jnp.minimum(i, m - 1)
+                j = jnp.minimum(j, m - 1)
+                same = inside & (pairs.row[i] == pairs.row[j])
+                blocks = jnp.einsum("mrt,mrs->mts", Y[i], Y[j])
+                blocks = jnp.where(same[:, None, None], blocks, 0)
+                return _add_blocks(total, order, columns[i], columns[j], blocks)
+
+            return jax.lax.fori_loop(0, -(-active // chunk), part, total)
+
+        nothing = jnp.zeros(order * order, Y.dtype)
+        return jax.lax.fori_loop(1, jnp.max(pairs.degree), at_offset, nothing)
+
+    def through(self, L: Arrow, x: Array) -> Array:
+        shape = self.A.layout
+        rows, rest = shape.split(x)
+        y = jnp.einsum("pab,pb->pa", L.inverse, rows)
+        shared = jnp.einsum("mrt,mr->mt", L.Y, _rows_at(y, self.A.row))
+        rest = L.schur.solve(rest - _sum_columns(self.A, shared))
+        back = jnp.einsum("mrt,mt->mr", L.Y, rest[self.A.columns])
+        y = y - _sum_rows(back, self.A.row, shape.rows)
+        return shape.join(jnp.einsum("pba,pb->pa", L.inverse, y), rest)
+
+
+def _inverse_of_blocks(D: Float[Array, "p r r"]) -> Array:
+    """Return L^-1 with L L' = D, for each block."""
+    eye = jnp.broadcast_to(jnp.eye(D.shape[-1], dtype=D.dtype), D.shape)
+    lift = 4 * jnp.finfo(D.dtype).eps  # as `systems.lifted`
+    L = jnp.linalg.cholesky(D * (1 + lift * eye), symmetrize_input=False)
+    return jsl.solve_triangular(L, eye, lower=True)
+
+
+def _add_blocks(
+    total: Array, order: int, rows: Array, columns: Array, blocks: Array
+) -> Array:
+    """Add block i at (rows[i], columns[i]) of the matrix that `total` is the vector of.
+
+    One index for each entry was quicker than windows, by two to three times.
+    """
+    at = rows[:, :, None] * order + columns[:, None, :]
+    return total.at[at.reshape(-1)].add(blocks.reshape(-1), mode="drop")
+
+
+class Panels(eqx.Module):
+    """The Cholesky factor L of S, with its diagonal blocks inverted: a solve is products alone.
+
+    The whole inverse takes three times as long as L, and a triangular solve with one right-hand side
+    is several times slower than products.
+    """
+
+    L: Array
+    inverses: list[Array]
+
+    def __init__(self, S: Array):
+        order = S.shape[0]
+        self.L = S
+        self.inverses = []
+        if order == 0:
+            return
+        self.L = jnp.linalg.cholesky(lifted(S), symmetrize_input=False)
+        for i in range(0, order, PANEL):
+            block = self.L[i : i + PANEL, i : i + PANEL]
+            eye = jnp.eye(block.shape[0], dtype=S.dtype)
+            self.inverses.append(jsl.solve_triangular(block, eye, lower=True))
+
+    def solve(self, x: Array) -> Array:
+        """Return S^-1 x."""
+        parts: list[Array] = []
+        for number, inverse in enumerate(self.inverses):
+            i = number * PANEL
+            left = x[i : i + PANEL]
+            if parts:
+                left = left - self.L[i : i + PANEL, :i] @ jnp.concatenate(parts)
+            parts.append(inverse @ left)
+        after: list[Array] = []
+        for number in reversed(range(len(parts))):
+            i = number * PANEL
+            left = parts[number]
+            if after:
+                below = self.L[i + PANEL :, i : i + PANEL]
+                left = left - jnp.concatenate(after) @ below
+            after.insert(0, left @ self.inverses[number])
+        return jnp.concatenate(after) if after else x
