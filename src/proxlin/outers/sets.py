@@ -487,8 +487,10 @@ class Intervals(AbstractBarrier):
         low, high = self._ends(z.dtype)
         r = jnp.broadcast_to(rho[:, None], z.shape)
         curved = jnp.clip(_over(z, r), low, high)
-        # A row of no weight has z = 0 and rho = 0, also where its interval is infinite.
         end = jnp.where(z > 0, high, jnp.where(z < 0, low, jnp.zeros_like(z)))
+        # Without rho an infinite end has no maximizer. Two ask: a row of no weight, where z = 0, and
+        # the margin of an interior point, which such an end does not count in.
+        end = jnp.where(jnp.isfinite(end), end, jnp.zeros_like(end))
         return jnp.where(r > 0, curved, end)
 
     def drift(self, z: Blocks, v: Blocks, rho: Each, error: Blocks) -> Each:

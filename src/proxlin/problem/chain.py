@@ -13,8 +13,6 @@ from jaxtyping import Array, Float
 from ..rollouts import Links
 from .expansion import Expansion
 
-UNROLL = 1  # stages in one turn of a loop
-
 
 class Chain(eqx.Module):
     """The blocks u_t, their coefficients c_t, and the links through which they depend on the controls w."""
@@ -70,7 +68,7 @@ def forward(A: Float[Array, "T s s"], b: Float[Array, "T s"]) -> Float[Array, "T
         A, b = link
         return A @ x + b, x
 
-    _, x = jax.lax.scan(step, jnp.zeros_like(b[0]), (A, b), unroll=UNROLL)
+    _, x = jax.lax.scan(step, jnp.zeros_like(b[0]), (A, b))
     return x
 
 
@@ -81,5 +79,5 @@ def backward(A: Float[Array, "T s s"], b: Float[Array, "T s"]) -> Float[Array, "
         A, b = link
         return p @ A + b, p
 
-    _, p = jax.lax.scan(step, jnp.zeros_like(b[0]), (A, b), reverse=True, unroll=UNROLL)
+    _, p = jax.lax.scan(step, jnp.zeros_like(b[0]), (A, b), reverse=True)
     return p

@@ -31,6 +31,8 @@ class AbstractStructured(eqx.Module):
     """
 
     by_entries: ClassVar[bool] = False  # whether there is a method `entries`
+    # whether a step of the interior point is worth less than the compilation of a burst of ADMM
+    quick: ClassVar[bool] = False
 
     w: eqx.AbstractVar[Params]
     c: eqx.AbstractVar[Float[Array, " m"]]
@@ -111,7 +113,7 @@ def minimize_structured(
         steps = jnp.int32(0)
     else:
         start = None if v0 is None else v0 / size
-        found, steps = hybrid(system, p, tol, start, small=False)
+        found, steps = hybrid(system, p, tol, start, small=B.at.quick)
     return found.e * jnp.sqrt(p.scale), V.project(found.v * size), steps
 
 
