@@ -96,7 +96,7 @@ SYSTEMS = (
         "pendulum",
         (math.pi, 0.0),
         1,
-        0.05,
+        0.03,
         pendulum,
         lambda x, u, d, lib: [d * x[0], 0.1 * d * x[1]],
         lambda x, u, lib: [0.02 * u[0]],
@@ -116,7 +116,7 @@ SYSTEMS = (
         "cart-pole",
         (0.0, math.pi, 0.0, 0.0),
         1,
-        0.03,
+        0.02,
         cart_pole,
         lambda x, u, d, lib: [0.3 * d * x[0], d * x[1], 0.1 * d * x[3]],
         lambda x, u, lib: [0.01 * u[0]],
@@ -339,7 +339,7 @@ def horizon(repeats: int) -> Iterator[Row]:
         w = first(system, stages)
         step = partial(px.solve_subproblem, p, jnp.asarray(w), 1e-3 * 100 / stages)
         step()
-        best = min(seconds(lambda: step().w) for _ in range(repeats))
+        best = min(seconds(step) for _ in range(repeats))
         times.append((stages, best, best / step().iterations))
     logs = np.log(np.array(times))
     whole = np.polyfit(logs[:, 0], logs[:, 1], 1)[0]

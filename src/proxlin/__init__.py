@@ -24,7 +24,17 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "oracles": ("AbstractOracle", "Chains", "MonotonePaths"),
     "outers": (
         *("AbstractOuter", "AbstractProximable", "AbstractSupport"),
-        *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Parts", "Quantile", "SquaredL2"),
+        *(
+            "Hinge",
+            "Huber",
+            "L1",
+            "L2",
+            "LInf",
+            "Max",
+            "Parts",
+            "Quantile",
+            "SquaredL2",
+        ),
         *("EntropyHinge", "StructuredHinge"),
     ),
     "penalties": ("AbstractPenalty", "Bounds", "GroupL2", "L1Penalty", "NonNegative"),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .checks import described
 from .compiled import shapes_of
 from .inners import TracedInner, check_function, traced_inner
-from .types import Params, as_dtype
+from .types import Params, as_dtype, is_concrete
 
 
 def rollout(dynamics: Callable, controls: Any, x0: Any) -> Float[Array, "T_and_1 s"]:
@@ -101,7 +101,7 @@ def checked_start(x0: Any) -> Any:
         raise ValueError(
             f"x0 must be a state, an array (s,) of at least one number; it has shape {shape}."
         )
-    if isinstance(x0, jax.core.Tracer):
+    if not is_concrete(x0):
         return x0
     x0 = np.asarray(x0)
     if x0.dtype.kind not in "biuf":
@@ -239,9 +239,12 @@ class Function(eqx.Module):
 
 def as_function(function: Callable) -> Callable:
     """Return a callable tree as it is, and a plain function wrapped."""
-    return function if isinstance(function, eqx.Module) else Function(function)
+    if isinstance(function, eqx.Module):
+        return function  # pyright: ignore[reportReturnType]
+    return Function(function)
 
 
-def outputs(stages: Stages, controls: Params, data: Any) -> int:
-    """Return k, from shapes alone."""
-    return shapes_of(Stages.__call__, stages, controls, data).shape[1]
+def outputs(inner: Callable, controls: Params, data: Any) -> int:
+    """Return k of such a map, or of its linearisation, from shapes alone."""
+    image = lambda inner, controls, data: inner(controls, data)
+    return shapes_of(image, inner, controls, data).shape[1]

@@ -55,7 +55,7 @@ class Parts(AbstractProximable):
     losses: tuple[Separable, ...]
     sizes: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, *parts: tuple[Any, int]):
+    def __init__(self, *parts: Any):
         if not parts:
             raise ValueError("Parts needs at least one pair, such as (px.L1(), 2).")
         losses = []

@@ -4,7 +4,8 @@
     x_{t+1} = A_t x_t + B_t e_t,     z_t = H_t x_t + G_t e_t,     x_0 = 0
 
 The cost-to-go from stage t on is 1/2 x'P_t x + <p_t, x>, and e_t = K_t x_t + k_t. P and K do not depend on r and q:
-`factor` computes them in one pass backward, and `through` and `solve` need one pass backward for p and one forward for x.
+`factor` computes them in one pass backward, and `through` and `solve` need one pass backward for p and one forward for
+x.
 """
 
 from typing import Any, ClassVar
@@ -100,7 +101,14 @@ class Stagewise(AbstractStructured):
         at = self.chain
         scale = jnp.broadcast_to(scale[:, None], self.u.shape)
         scale = self._stages(scale)[:, :, None]
-        return Riccati(at.A, at.B, scale * at.H, scale * at.G, V.flat, self.apart)
+        return Riccati(
+            A=at.A,
+            B=at.B,
+            H=scale * at.H,
+            G=scale * at.G,
+            flat=V.flat,
+            apart=self.apart,
+        )
 
 
 def _deviations(A: Array, local: Array, H: Array, reverse: bool) -> Array:
@@ -230,5 +238,7 @@ def _inverse_root(G: Float[Array, "m m"]) -> Float[Array, "m m"]:
         a = jax.lax.rsqrt(G[0, 0])
         b = G[1, 0] * a
         c = jax.lax.rsqrt(G[1, 1] - b * b)
-        return jnp.stack([jnp.stack([a, jnp.zeros_like(a)]), jnp.stack([-a * b * c, c])])
+        return jnp.stack(
+            [jnp.stack([a, jnp.zeros_like(a)]), jnp.stack([-a * b * c, c])]
+        )
     return inverse_cholesky(G)
