@@ -221,7 +221,7 @@ def _row(leaf: Any, dtype: Any) -> Any:
     return jax.eval_shape(lambda x: as_dtype(x, dtype), row)
 
 
-def stages(dynamics: Callable, stage: Callable, x0: Any) -> Stages:
+def stages(dynamics: Any, stage: Any, x0: Any) -> Stages:
     """Return the inner map of a trajectory, or raise a sentence where an argument is wrong."""
     check_function(dynamics, "dynamics", "(x, u)")
     check_function(stage, "stage", "(x, u, row)")

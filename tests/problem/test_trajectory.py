@@ -155,7 +155,7 @@ WRONG = {
         "take 3 entries",
     ),
     "no function": (
-        lambda: stages(3.0, stage, START),  # pyright: ignore[reportArgumentType]
+        lambda: stages(3.0, stage, START),
         "dynamics must be a function",
     ),
     "no loss": (lambda: px.Parts((px.L2(), 2)), "sum over entries"),

@@ -101,7 +101,7 @@ class Stagewise(AbstractStructured):
         at = self.chain
         scale = jnp.broadcast_to(scale[:, None], self.u.shape)
         scale = self._stages(scale)[:, :, None]
-        return Riccati(
+        return Riccati(  # pyright: ignore[reportCallIssue]  (width is a property)
             A=at.A,
             B=at.B,
             H=scale * at.H,
