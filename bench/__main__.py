@@ -41,6 +41,7 @@ SUITE = {
     "growth": "7. Growth",
     "many": "8. Many small fits at once",
     "cold": "9. The first call",
+    "control": "10. Trajectories of controls",
 }
 ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")
@@ -56,6 +57,7 @@ PEERS = (
         "clarabel",
         "scs",
         "cyipopt-wheels",
+        "casadi",
     ),
     *("torch", "torch-struct", "pyepo", "ortools", "networkx", "numba"),
 )

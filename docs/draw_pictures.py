@@ -166,6 +166,25 @@ def equations() -> Figure:
     return figure
 
 
+def control() -> Figure:
+    """The way of the car for two losses of the effort, and its controls."""
+    page = computed("tutorials/control.md")
+    figure, (left, right) = panels(2)
+    turns = np.linspace(0, 2 * np.pi, 60)
+    for x, y, r in page["OBSTACLES"]:
+        left.fill(x + r * np.cos(turns), y + r * np.sin(turns), color=FAINT)
+    for name, color, line in (("l1", BLUE, "-"), ("squares", ORANGE, "--")):
+        way = np.asarray(px.rollout(page["drive"], page["found"][name].w, page["x0"]))
+        left.plot(way[:, 0], way[:, 1], line, color=color, label=name)
+        steering = np.asarray(page["found"][name].w)[:, 1]
+        right.plot(page["times"], steering, line, color=color, label=name)
+    left.plot(4, 4, "*", color=INK)
+    left.set(xlabel="x", ylabel="y", aspect="equal", title="way")
+    right.set(xlabel="time", title="steering")
+    right.legend(loc="upper right")
+    return figure
+
+
 def networks() -> Figure:
     """The second output of the network on the square: what is true, and what two losses learn."""
     page = computed("tutorials/networks.md")
@@ -309,6 +328,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {
     "robust-regression": robust_regression,
     "path-planning": path_planning,
     "equations": equations,
+    "control": control,
     "networks": networks,
     "your-own-loss": your_own_loss,
     "your-own-solver": your_own_solver,

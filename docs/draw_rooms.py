@@ -44,6 +44,7 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "outers": "f, and its set V",
             "oracles": "best paths and chains",
             "inners": "phi of one sample",
+            "rollouts": "dynamics, stage by stage",
             "networks": "small networks",
             "schedules": "step sizes",
             "penalties": "bounds and norms of w",

@@ -24,12 +24,25 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "oracles": ("AbstractOracle", "Chains", "MonotonePaths"),
     "outers": (
         *("AbstractOuter", "AbstractProximable", "AbstractSupport"),
-        *("Hinge", "Huber", "L1", "L2", "LInf", "Max", "Quantile", "SquaredL2"),
+        *(
+            "Hinge",
+            "Huber",
+            "L1",
+            "L2",
+            "LInf",
+            "Max",
+            "Parts",
+            "Quantile",
+            "SquaredL2",
+        ),
         *("EntropyHinge", "StructuredHinge"),
     ),
     "penalties": ("AbstractPenalty", "Bounds", "GroupL2", "L1Penalty", "NonNegative"),
     "precision": ("PrecisionWarning",),
-    "problem": ("AbstractProblem", "LossOfMean", "MeanOfLosses", "shard"),
+    "problem": (
+        *("AbstractProblem", "LossOfMean", "MeanOfLosses", "Trajectory", "shard"),
+    ),
+    "rollouts": ("rollout",),
     "run": (
         "Result",
         "Solution",
@@ -83,6 +96,7 @@ if TYPE_CHECKING:
     from . import penalties as penalties
     from . import precision as precision
     from . import problem as problem
+    from . import rollouts as rollouts
     from . import run as run
     from . import schedules as schedules
     from . import solvers as solvers
@@ -119,6 +133,7 @@ if TYPE_CHECKING:
     from .outers import Huber as Huber
     from .outers import LInf as LInf
     from .outers import Max as Max
+    from .outers import Parts as Parts
     from .outers import Quantile as Quantile
     from .outers import SquaredL2 as SquaredL2
     from .outers import StructuredHinge as StructuredHinge
@@ -131,7 +146,9 @@ if TYPE_CHECKING:
     from .problem import AbstractProblem as AbstractProblem
     from .problem import LossOfMean as LossOfMean
     from .problem import MeanOfLosses as MeanOfLosses
+    from .problem import Trajectory as Trajectory
     from .problem import shard as shard
+    from .rollouts import rollout as rollout
     from .run import Result as Result
     from .run import Solution as Solution
     from .run import at_noise_level as at_noise_level

@@ -19,7 +19,7 @@ LAYERS = (
         *("types", "precision", "checks", "inputs", "slips", "shown"),
         *("errors", "cost", "files", "compiled", "jaxprs"),
     ),
-    ("outers", "oracles", "inners", "networks", "schedules", "penalties"),
+    ("outers", "oracles", "inners", "rollouts", "networks", "schedules", "penalties"),
     ("problem",),
     ("subproblem",),
     ("solvers",),

@@ -14,6 +14,7 @@ from .norms import (
     Quantile,
     SquaredL2,
 )
+from .parts import Parts
 from .smoothing import Envelope, Smoothed
 from .structured import EntropyHinge, StructuredHinge
 
@@ -32,6 +33,7 @@ __all__ = [
     "LInf",
     "Max",
     "Origin",
+    "Parts",
     "Quantile",
     "Smoothed",
     "SquaredL2",

@@ -461,6 +461,121 @@ class Box(AbstractBarrier):
         return jnp.minimum(of_v, of_y)
 
 
+# ---------------------------------------------------------------------------------------- intervals
+
+
+class Intervals(AbstractBarrier):
+    """V = {low_j <= v_j <= high_j}, with ends of its own for each entry, which may be infinite.
+
+    The arithmetic is that of `Box`. An end at infinity has no slack and no multiplier: both stay at 1, and nothing of
+    them is counted.
+    """
+
+    low: Array = eqx.field(converter=jnp.asarray)
+    high: Array = eqx.field(converter=jnp.asarray)
+
+    def entries(self, blocks: int) -> "Intervals":
+        """Return the set of so many blocks with each entry as a block of its own, (blocks k, 1)."""
+        low = jnp.tile(self.low, blocks)[:, None]
+        high = jnp.tile(self.high, blocks)[:, None]
+        return Intervals(low, high)
+
+    def _ends(self, dtype: Any) -> tuple[Array, Array]:
+        return jnp.asarray(self.low, dtype), jnp.asarray(self.high, dtype)
+
+    def maximizer(self, z: Blocks, rho: Each) -> Blocks:
+        low, high = self._ends(z.dtype)
+        r = jnp.broadcast_to(rho[:, None], z.shape)
+        curved = jnp.clip(_over(z, r), low, high)
+        end = jnp.where(z > 0, high, jnp.where(z < 0, low, jnp.zeros_like(z)))
+        # Without rho an infinite end has no maximizer. Two ask: a row of no weight, where z = 0, and
+        # the margin of an interior point, which such an end does not count in.
+        end = jnp.where(jnp.isfinite(end), end, jnp.zeros_like(end))
+        return jnp.where(r > 0, curved, end)
+
+    def drift(self, z: Blocks, v: Blocks, rho: Each, error: Blocks) -> Each:
+        """The excess of an interval has a slope of u - v, which moves by error / rho at most."""
+        low, high = self._ends(z.dtype)
+        r = rho[:, None]
+        away = jnp.abs(self.maximizer(z, rho) - v)
+        bent = jnp.where(r > 0, away + _over(error, r) / 2, jnp.inf)
+        slope = jnp.minimum(high - low, bent)
+        none = jnp.zeros_like(error)
+        return jnp.sum(jnp.where(error > 0, slope * error, none), axis=-1)
+
+    def radius(self, k: int) -> Array:
+        return jnp.sqrt(jnp.sum(jnp.maximum(-self.low, self.high) ** 2))
+
+    def center(self, v: Blocks) -> Blocks:
+        low, high = self._ends(v.dtype)
+        bounded = jnp.isfinite(high - low)
+        middle = jnp.where(bounded, (low + high) / 2, jnp.zeros_like(low))
+        return jnp.broadcast_to(middle, v.shape)
+
+    def _slacks(self, v: Blocks) -> tuple[Array, Array]:
+        low, high = self._ends(v.dtype)
+        one = jnp.ones_like(v)
+        return (
+            jnp.where(jnp.isfinite(low), v - low, one),
+            jnp.where(jnp.isfinite(high), high - v, one),
+        )
+
+    def _of_ends(self, below: Array, above: Array, rest: float) -> tuple[Array, Array]:
+        """Return what belongs to the low and to the high ends, `rest` where an end is infinite."""
+        return (
+            jnp.where(jnp.isfinite(self.low), below, jnp.asarray(rest, below.dtype)),
+            jnp.where(jnp.isfinite(self.high), above, jnp.asarray(rest, above.dtype)),
+        )
+
+    def multipliers(self, v: Blocks, z: Blocks, margin: Each) -> tuple[Array, Array]:
+        below = jnp.maximum(-z, 0) + margin[:, None]
+        above = jnp.maximum(z, 0) + margin[:, None]
+        return self._of_ends(below, above, 1.0)
+
+    def normal(self, y: tuple[Array, Array]) -> Blocks:
+        below, above = self._of_ends(*y, 0.0)
+        return above - below
+
+    def complementarity(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Each, int]:
+        s, t = self._slacks(v)
+        below, above = self._of_ends(s * y[0], t * y[1], 0.0)
+        return jnp.sum(below + above, axis=-1), 2 * v.shape[-1]
+
+    def scaling(self, v: Blocks, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        return self._slacks(v)
+
+    def curvature(self, W: Any, y: tuple[Array, Array]) -> tuple[Blocks, Blocks]:
+        s, t = W
+        below, above = self._of_ends(y[0] / s, y[1] / t, 0.0)
+        return below + above, jnp.zeros_like(s)
+
+    def aim(
+        self, W: Any, y: Any, target: Each, dv: Blocks, dy: Any
+    ) -> tuple[Array, Array]:
+        s, t = W
+        target = target[:, None]
+        below = target - s * y[0] - dv * dy[0]
+        above = target - t * y[1] + dv * dy[1]
+        return self._of_ends(below, above, 0.0)
+
+    def constant(self, W: Any, p: tuple[Array, Array]) -> Blocks:
+        s, t = W
+        return p[0] / s - p[1] / t
+
+    def follow(
+        self, W: Any, y: Any, p: tuple[Array, Array], dv: Blocks
+    ) -> tuple[Array, Array]:
+        s, t = W
+        return self._of_ends((p[0] - y[0] * dv) / s, (p[1] + y[1] * dv) / t, 0.0)
+
+    def reach(self, v: Blocks, dv: Blocks, y: Any, dy: Any) -> Each:
+        s, t = self._slacks(v)
+        down, up = self._of_ends(dv, -dv, 0.0)
+        of_v = jnp.minimum(_longest(s, down), _longest(t, up))
+        of_y = jnp.minimum(_longest(y[0], dy[0]), _longest(y[1], dy[1]))
+        return jnp.minimum(of_v, of_y)
+
+
 # ------------------------------------------------------------------------------------------ simplex
 
 

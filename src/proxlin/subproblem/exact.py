@@ -17,8 +17,8 @@ from jaxtyping import Array
 from ..checks import check_parameters, number
 from ..compiled import compiled
 from ..cost import Prices, Status
-from ..outers import AbstractOuter, AbstractProximable
-from ..outers.sets import AbstractSet, norms
+from ..outers import AbstractOuter, AbstractProximable, Parts
+from ..outers.sets import AbstractSet, Intervals, norms
 from ..penalties import Penalties
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
@@ -28,6 +28,7 @@ from .dense import certify_dense, minimize_dense, pull, push, see_dense
 from .matrix_free import minimize_matrix_free
 from .penalized import minimize_by_prox, minimize_penalized, snapped
 from .pivoting import FEW
+from .riccati import Stagewise
 from .sparse import Sparse
 from .structured import (
     AbstractStructured,
@@ -41,7 +42,22 @@ JACOBIAN_BYTES = 2**30  # A dense Jacobian above this is not formed ...
 # ... nor a Gram matrix of a larger order: a factorisation would take minutes.
 ORDER = 6000
 # The structures of a Jacobian that an exact step knows; the first that fits is taken.
-KINDS: tuple[type[AbstractStructured], ...] = (Sparse,)
+KINDS: tuple[type[AbstractStructured], ...] = (Sparse, Stagewise)
+
+
+class Apart(eqx.Module):
+    """A `LinearMap` with every entry as a block of its own."""
+
+    at: LinearMap
+    w: Params
+    c: Array
+    u: Array
+
+    def push(self, direction: Params) -> Array:
+        return self.at.push(direction).reshape(-1, 1)
+
+    def pull(self, v: Array) -> Params:
+        return self.at.pull(v.reshape(self.at.u.shape))
 
 
 class Answer(eqx.Module):
@@ -70,7 +86,9 @@ def structure(problem: AbstractProblem, w: Params) -> type[AbstractStructured] |
     """
     if problem.penalty is not None:
         return None
-    return next((kind for kind in KINDS if kind.fits(problem, w)), None)
+    mixed = isinstance(problem.outer, Parts)  # each entry has an interval of its own
+    kinds = [kind for kind in KINDS if kind.by_entries or not mixed]
+    return next((kind for kind in kinds if kind.fits(problem, w)), None)
 
 
 def is_dense(problem: AbstractProblem, w: Params) -> bool:
@@ -151,6 +169,43 @@ def solve(
     w is one and the expansion is dense. With a penalty the weight is a number, and v0 is not used.
     """
     V, rho = dual_set(f)
+    most = MOST if max_iterations is None else max_iterations
+    if not isinstance(V, Intervals):
+        return _by_method(expansion, quadratic, V, rho, tol, penalty, v0, most)
+    # Each entry has an interval and a rho of its own: it becomes a block.
+    m, k = expansion.u.shape
+    apart = _apart(expansion)
+    rhos = jnp.tile(jnp.asarray(rho), m)
+    start = None if v0 is None else v0.reshape(-1, 1)
+    answer = _by_method(apart, quadratic, V.entries(m), rhos, tol, penalty, start, most)
+    return eqx.tree_at(lambda found: found.v, answer, answer.v.reshape(m, k))
+
+
+def _apart(
+    expansion: Expansion | LinearMap | AbstractStructured,
+) -> Expansion | Apart | AbstractStructured:
+    """Return the same map with every entry as a block of its own."""
+    if isinstance(expansion, AbstractStructured):
+        return expansion.entries()
+    k = expansion.u.shape[1]
+    c = jnp.repeat(expansion.c, k)
+    u = expansion.u.reshape(-1, 1)
+    if isinstance(expansion, LinearMap):
+        return Apart(expansion, expansion.w, c, u)
+    d = expansion.jacobian.shape[-1]
+    return Expansion(expansion.w, c, u, expansion.jacobian.reshape(-1, 1, d))
+
+
+def _by_method(
+    expansion: Expansion | LinearMap | Apart | AbstractStructured,
+    quadratic: Quadratic,
+    V: AbstractSet,
+    rho: Any,
+    tol: Array,
+    penalty: Penalties | None,
+    v0: Array | None,
+    most: int,
+) -> Answer:
     dtype = dtype_of(expansion.w)
     c = expansion.c
     rho = jnp.asarray(rho).astype(dtype) * c
@@ -159,7 +214,6 @@ def solve(
     if penalty is not None:
         size = size + jnp.abs(penalty.value(expansion.w))
     goal = target(tol, size) / 2  # the other half is left to rounding
-    most = MOST if max_iterations is None else max_iterations
     if penalty is not None:
         assert not isinstance(expansion, AbstractStructured)  # see `structure`
         return _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
@@ -252,7 +306,7 @@ def _structured(
 
 
 def _matrix_free(
-    expansion: LinearMap,
+    expansion: LinearMap | Apart,
     quadratic: Quadratic,
     V: AbstractSet,
     rho: Array,
@@ -286,7 +340,7 @@ def _matrix_free(
 
 
 def _penalized(
-    expansion: Expansion | LinearMap,
+    expansion: Expansion | LinearMap | Apart,
     quadratic: Quadratic,
     penalty: Penalties,
     V: AbstractSet,
@@ -353,7 +407,7 @@ def _penalized_dense(
 
 
 def _penalized_free(
-    expansion: LinearMap,
+    expansion: LinearMap | Apart,
     weight: Array,
     center: Params,
     penalty: Penalties,

@@ -9,6 +9,7 @@ Jacobian.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,6 +30,10 @@ class AbstractStructured(eqx.Module):
     Directions are flat vectors (d,), in the order of `ravel_pytree` of the parameters of w.
     """
 
+    by_entries: ClassVar[bool] = False  # whether there is a method `entries`
+    # whether a step of the interior point is worth less than the compilation of a burst of ADMM
+    quick: ClassVar[bool] = False
+
     w: eqx.AbstractVar[Params]
     c: eqx.AbstractVar[Float[Array, " m"]]
     u: eqx.AbstractVar[Float[Array, "m k"]]
@@ -47,6 +52,12 @@ class AbstractStructured(eqx.Module):
     @abc.abstractmethod
     def operations(cls, problem: AbstractProblem, w: Params) -> float:
         """Return about how many operations one factorisation takes, from shapes alone."""
+
+    def entries(self) -> "AbstractStructured":
+        """Return the same map with every entry as a block of its own; only asked where `by_entries`
+        says so.
+        """
+        raise TypeError(f"{type(self).__name__} keeps its blocks together.")
 
     @abc.abstractmethod
     def push(self, d: Float[Array, " d"]) -> Float[Array, "m k"]:
@@ -102,7 +113,7 @@ def minimize_structured(
         steps = jnp.int32(0)
     else:
         start = None if v0 is None else v0 / size
-        found, steps = hybrid(system, p, tol, start, small=False)
+        found, steps = hybrid(system, p, tol, start, small=B.at.quick)
     return found.e * jnp.sqrt(p.scale), V.project(found.v * size), steps
 
 
