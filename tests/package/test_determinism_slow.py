@@ -200,7 +200,8 @@ def model_parts(path: Path) -> dict[str, str]:
 
     arrays = read_arrays(path)
     text = json.loads(arrays.pop("json").tobytes())
-    text["about"].pop("seconds")
+    for each in text["models"]:
+        each["about"].pop("seconds")
     return {name: digest(array.tobytes()) for name, array in arrays.items()} | {
         "json": digest(json.dumps(text).encode())
     }

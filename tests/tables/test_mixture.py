@@ -192,7 +192,23 @@ def test_the_shares_of_a_mixture_are_the_best_of_the_grid():
     task = task_of()
     sign = np.where(np.arange(80) % 2, 1.0, -1.0)[:, None]
     errors = np.stack([np.ones((80, 1)), -np.ones((80, 1)), 9 * sign])
-    assert searching.best_shares(task, errors).tolist() == [0.5, 0.5, 0.0]
+    fold = np.arange(80) // 20
+    assert searching.best_shares(task, errors, fold, 4).tolist() == [0.5, 0.5, 0.0]
+
+
+def test_the_shares_of_a_mixture_weigh_the_rows():
+    """The first part is right in some rows, the second in the others: the rows that count decide.
+
+    Errors come in the order of the folds, weights in the order of the rows.
+    """
+    fold = np.arange(80) % 4
+    heavy = np.arange(80) < 20
+    task = dataclasses.replace(task_of(), s=np.where(heavy, 1.0, 1e-3))
+    by_fold = np.concatenate([heavy[fold == j] for j in range(4)])[:, None]
+    errors = np.stack([np.where(by_fold, 0.0, 1.0), np.where(by_fold, 1.0, 0.0)])
+    assert searching.best_shares(task, errors, fold, 4).tolist() == [1.0, 0.0]
+    even = dataclasses.replace(task, s=None)
+    assert searching.best_shares(even, errors, fold, 4).tolist() == [0.0, 1.0]
 
 
 def test_the_parameters_of_a_mixture_give_the_mixture_of_the_predictions():
