@@ -3,8 +3,8 @@
     F(w) = (1/T) sum_t [ 1/2 |goal|^2 + |effort|_1 + sum hinge(limits, obstacles) ],     the same F for all
 
     ours            px.prox_linear() with adaptive kappa: the nonsmooth F as it is
-    iLQR            in JAX, its formulas by hand: exact second derivatives of the stages, first ones of the dynamics, on F
-                    with |.| and hinge rounded within 1e-2 of their kinks; a regularised backward pass and a line search
+    iLQR            in JAX, its formulas by hand: exact second derivatives of the stages, first ones of the dynamics,
+                    on F with |.| and hinge rounded within 1e-2 of their kinks; a regularised backward pass, line search
     CasADi + IPOPT  multiple shooting, with slack variables for |.| and hinge; defaults, from the same controls
 
 Each runs to its own end from w = 0.1 sin(t); `cost` rows have F where it ended, and seconds are without compilation. A

@@ -279,7 +279,7 @@ class BlockArrow(AbstractColumns):
     """The system of A through C = I + A' M^-1 A, with the rows of the pivot eliminated.
 
     Small blocks of all samples lie side by side, samples along the last axis: their products are then
-    sums of long vectors. Batches of small matrix products took three times as long.
+    sums of long vectors.
     """
 
     A: Sparse
@@ -404,9 +404,8 @@ def _add_blocks(
     """Add the block (t, s) of sample i at (rows[i], columns[i]) of the matrix that `total` is the
     vector of.
 
-    One index for each entry was quicker than windows, by two to three times; and one block after the
-    other, as its entries are near to each other in memory, four times quicker than one entry of all
-    blocks after the other.
+    One index for each entry was quicker than windows; and one block after the other, as its entries
+    are near to each other in memory, quicker than one entry of all blocks after the other.
     """
     at = rows[:, :, None] * order + columns[:, None, :]
     return total.at[at.reshape(-1)].add(blocks.reshape(-1), mode="drop")
@@ -415,8 +414,8 @@ def _add_blocks(
 class Panels(eqx.Module):
     """The Cholesky factor L of S, with its diagonal blocks inverted: a solve is products alone.
 
-    The whole inverse takes three times as long as L, and a triangular solve with one right-hand side
-    is several times slower than products.
+    The whole inverse takes several times as long as L, and a triangular solve with one right-hand
+    side is slower than products.
     """
 
     L: Array
