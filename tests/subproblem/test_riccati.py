@@ -109,12 +109,12 @@ def test_errors_of_rounding_are_bounded_and_not_by_much():
     d = np.random.default_rng(3).normal(size=HORIZON * 2).astype(np.float32)
     true = exact.push(jnp.asarray(d, float).reshape(HORIZON, 2))
     off = abs(np.asarray(at.push(jnp.asarray(d))) - np.asarray(true))
-    bound = at.push_error(jnp.asarray(d))
+    bound = np.asarray(at.push_error(jnp.asarray(d)))
     assert np.all(off <= bound) and np.max(bound) < 1000 * np.max(off)
     v = np.random.default_rng(4).normal(size=(HORIZON, OUTPUTS)).astype(np.float32)
     true = exact.pull(jnp.asarray(v, float)).reshape(-1)
     off = abs(np.asarray(at.pull(jnp.asarray(v))) - np.asarray(true))
-    bound = at.pull_error(jnp.asarray(v))
+    bound = np.asarray(at.pull_error(jnp.asarray(v)))
     assert np.all(off <= bound) and np.max(bound) < 1000 * np.max(off)
 
 
