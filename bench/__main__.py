@@ -42,6 +42,8 @@ SUITE = {
     "many": "8. Many small fits at once",
     "cold": "9. The first call",
     "control": "10. Trajectories of controls",
+    "phase": "11. Phase retrieval",
+    "sparse": "12. Sparse Jacobians",
 }
 ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")

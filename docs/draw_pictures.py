@@ -185,6 +185,53 @@ def control() -> Figure:
     return figure
 
 
+def phase_retrieval() -> Figure:
+    """The image, one of its patterns, the spectral start, and what was recovered."""
+    page = computed("tutorials/phase-retrieval.md")
+    figure = Figure(figsize=(WIDTH, 1.5), layout="constrained")
+    start = np.asarray(page["image_start"])
+    pattern = page["patterns"][0].reshape(start.shape)
+    sign = np.sign(np.sum(start * page["image"]))
+    shown = {
+        "the image": page["image"],
+        "a pattern": np.log10(np.fft.fftshift(pattern) + 1e-3),
+        "spectral start": sign * start,
+        "recovered": page["recovered"],
+    }
+    for ax, (name, pixels) in zip(figure.subplots(1, 4), shown.items(), strict=True):
+        limits = {} if name == "a pattern" else {"vmin": 0, "vmax": 1}
+        ax.imshow(pixels, cmap="cividis", **limits)
+        ax.set_title(name)
+        ax.set_axis_off()
+    return figure
+
+
+def factorisation() -> Figure:
+    """The components of the digits by two losses, and one digit: clean, with salt, and restored."""
+    page = computed("tutorials/factorisation.md")
+    parts = page["parts"]
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    axes = figure.subplots(3, 8)
+    number = 4
+    salted = np.where(page["there"], page["seen"], np.nan)[number]
+    digit = {
+        "clean": page["clean"][number],
+        "seen": salted,
+        "NMF": (page["U"] @ page["V"].T)[number],
+        "l1": page["restored"][number],
+    }
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for line, name in zip(axes, ("NMF", "l1"), strict=False):
+        line[0].set_title(f"components, {name}", loc="left")
+        for ax, pixels in zip(line, parts[name].T, strict=True):
+            ax.imshow(np.reshape(pixels, (8, 8)), cmap="cividis")
+    for ax, (name, pixels) in zip(axes[2], digit.items(), strict=False):
+        ax.set_title(name)
+        ax.imshow(np.reshape(pixels, (8, 8)), cmap="cividis")
+    return figure
+
+
 def networks() -> Figure:
     """The second output of the network on the square: what is true, and what two losses learn."""
     page = computed("tutorials/networks.md")
@@ -329,6 +376,8 @@ DRAWN: dict[str, Callable[[], Figure]] = {
     "path-planning": path_planning,
     "equations": equations,
     "control": control,
+    "phase-retrieval": phase_retrieval,
+    "factorisation": factorisation,
     "networks": networks,
     "your-own-loss": your_own_loss,
     "your-own-solver": your_own_solver,

@@ -52,6 +52,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "multistart",
         "solve",
         "solve_many",
+        "spectral_start",
     ),
     "schedules": ("Constant", "Inverse", "InverseSqrt"),
     "solvers": (
@@ -157,6 +158,7 @@ if TYPE_CHECKING:
     from .run import multistart as multistart
     from .run import solve as solve
     from .run import solve_many as solve_many
+    from .run import spectral_start as spectral_start
     from .schedules import Constant as Constant
     from .schedules import Inverse as Inverse
     from .schedules import InverseSqrt as InverseSqrt

@@ -17,7 +17,7 @@ from .compiled import remembered
 from .jaxprs import Traced, traced
 from .oracles import AbstractOracle
 from .oracles.base import check_oracle
-from .types import Params, is_concrete, is_parameter, parameters
+from .types import Params, is_concrete, is_here, is_parameter, parameters
 
 
 class Inner(eqx.Module):
@@ -365,6 +365,30 @@ class Touches(eqx.Module):
         return [_checked_rows(x, part) for x, part in zip(leaves, parts, strict=True)]
 
 
+def check_touched(inner: Callable, w: Params, data: Any) -> None:
+    """Raise a sentence if a sample of `data`, which has a leading axis, touches a row that w does not
+    have. Nothing is checked where the data are traced or on other hosts.
+    """
+    known = all(is_concrete(x) and is_here(x) for x in jax.tree.leaves((w, data)))
+    if not isinstance(inner, Touches) or not known:
+        return
+    found = jax.vmap(lambda sample: inner.rows(w, sample))(data)
+    leaves = jax.tree_util.tree_leaves_with_path(w)
+    for (path, x), at in zip(leaves, found, strict=True):
+        if at is None:
+            continue
+        index = np.asarray(at)
+        count = np.shape(x)[0]
+        wrong = (index < -count) | (index >= count)
+        if wrong.any():
+            place = tuple(np.argwhere(wrong)[0])
+            raise ValueError(
+                f"Sample {place[0]} touches row {index[place]} of w{jax.tree_util.keystr(path)}, which has {count} "
+                f"rows: the indices that the select of px.touches returns go from 0 to {count - 1}, or from -{count} "
+                f"to -1 from the end."
+            )
+
+
 def taken(w: Params, rows: list[Array | None]) -> Params:
     """Return w with these rows of each leaf; a row that is not there is nan."""
     leaves, tree = jax.tree.flatten(w)
@@ -425,7 +449,8 @@ def touches(inner: Callable, select: Callable) -> Touches:
     exact step then works with the few entries of the Jacobian that are not zero: where w has an
     array of which each sample touches one row, these rows are eliminated block by block, and only
     the rest of w is solved for with a dense matrix. Every other solver sees a function of w, as
-    ever. A row that is not there makes F nan.
+    ever. A negative index counts from the end, as in NumPy. A row that is not there makes F nan;
+    `minimize` and `solve_subproblem` name the sample that asks for it.
 
     Parameters
     ----------

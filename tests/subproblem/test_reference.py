@@ -577,3 +577,17 @@ def test_a_hard_case_without_matrices(monkeypatch):
     short = px.solve_subproblem(problem, w, kappa)
     assert (short.status, short.iterations) == ("budget", 300)
     assert full.gap < short.value - best <= short.gap
+
+
+@pytest.mark.parametrize(
+    ("rows", "d", "dense"),
+    [(100_000, 500, True), (32_768, 4096, False), (400_000, 500, False)],
+)
+def test_a_matrix_is_formed_where_it_takes_seconds(rows, d, dense):
+    """A Gram matrix of 4,096 from 32,768 rows would take minutes for a step, and many times its own bytes."""
+
+    def formed(w, x):
+        problem = px.MeanOfLosses(lambda w, x: jnp.sum(w) * x, px.L1(), x)
+        assert subproblem.is_dense(problem, w) is dense
+
+    jax.eval_shape(formed, jnp.zeros(d), jax.ShapeDtypeStruct((rows, 1), float))

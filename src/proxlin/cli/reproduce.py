@@ -27,7 +27,7 @@ def reproduce(
     experiment: Annotated[
         str,
         typer.Argument(
-            help="all, or one of fig1, fig2, fig3, fig4, fig5, prop1, prop2, recovery, words."
+            help="all, or one of fig1, fig2, fig3, fig4, fig5, phase, prop1, prop2, recovery, words."
         ),
     ],
     profile: Annotated[

@@ -16,6 +16,7 @@ from .engine.base import Experiment, registered
 MODULES: dict[str, tuple[str, ...]] = {
     "equations": ("fig5",),
     "figure1": ("fig1",),
+    "phase": ("phase",),
     "planning": ("fig4",),
     "planning_picture": ("fig3",),
     "proposition1": ("prop1",),

@@ -7,6 +7,7 @@ from .many import multistart, solve_many
 from .minimize import at_noise_level, minimize
 from .solution import Solution, load_solution
 from .solve import Result, solve
+from .starts import spectral_start
 
 __all__ = [
     "Followed",
@@ -19,4 +20,5 @@ __all__ = [
     "multistart",
     "solve",
     "solve_many",
+    "spectral_start",
 ]

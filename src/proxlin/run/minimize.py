@@ -22,6 +22,7 @@ from ..checks import (
 )
 from ..compiled import Compiled, of_shapes, shapes_of
 from ..cost import Cost, Status
+from ..inners import check_touched
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info, check_solver
@@ -126,6 +127,8 @@ def minimize(
     tol = None if tol is None else real(tol, "tol", low=0.0)
     _check_hooks(stop, metrics, resume)
     w = check_parameters(w, problem.data)
+    if not problem.single:
+        check_touched(problem.inner, w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
     at, projected = _within(bound, at)

@@ -17,6 +17,7 @@ from jaxtyping import Array
 from ..checks import check_parameters, number
 from ..compiled import compiled
 from ..cost import Prices, Status
+from ..inners import check_touched
 from ..outers import AbstractOuter, AbstractProximable, Parts
 from ..outers.sets import AbstractSet, Intervals, norms
 from ..penalties import Penalties
@@ -39,8 +40,9 @@ from .structured import (
 
 MOST = 20_000  # iterations of a matrix-free solve
 JACOBIAN_BYTES = 2**30  # A dense Jacobian above this is not formed ...
-# ... nor a Gram matrix of a larger order: a factorisation would take minutes.
+# ... nor a Gram matrix of a larger order, or by more operations: each of some ten would take minutes.
 ORDER = 6000
+OPERATIONS = 2**39
 # The structures of a Jacobian that an exact step knows; the first that fits is taken.
 KINDS: tuple[type[AbstractStructured], ...] = (Sparse, Stagewise)
 
@@ -96,8 +98,9 @@ def is_dense(problem: AbstractProblem, w: Params) -> bool:
     if structure(problem, w) is not None:
         return False
     m, k, d = _sizes(problem, w)
+    order = min(m * k, d)
     fits = m * k * d * dtype_of(w).itemsize <= JACOBIAN_BYTES
-    return fits and min(m * k, d) <= ORDER
+    return fits and order <= ORDER and 2 * m * k * d * order <= OPERATIONS
 
 
 def is_exact(problem: AbstractProblem, w: Params) -> bool:
@@ -596,6 +599,8 @@ def solve_subproblem(
     tol = number(tol, "tol", low=0.0, open=True)
     dual_set(problem.outer)
     w = check_parameters(w, problem.data)
+    if not problem.single:
+        check_touched(problem.inner, w, problem.data)
     at, rest = eqx.partition(problem.feasible(w), is_parameter)
     answer, wanted = _solve(problem.bind(rest), at, kappa, tol)
     gap = float(answer.gap)

@@ -6,7 +6,8 @@
 Each sample touches one row of the pivot. With D = L L' and Y = L^-1 E, the Schur complement S = R -
 Y'Y is factored as a dense matrix. Y'Y is the sum over all pairs of samples that touch the same row of
 the pivot: samples are sorted by that row, rows with many samples first, and sample s is paired with
-s + o for o = 1, 2, ... as long as any row has so many.
+s + o for o = 1, 2, ... as long as any row has so many. Where most rows of the pivot meet most of the
+rest, Y is a dense matrix instead, and Y'Y one product.
 """
 
 from typing import Any
@@ -33,6 +34,9 @@ WIDEST = 64  # entries of a row of the pivot: one block for each row is factored
 # steps with curvature need it.
 DENSE = 2**27
 CHUNK = 2048  # samples that are paired at once
+# An addition to a place in memory takes as long as so many operations of a product.
+SCATTER = 100
+WIDE_BYTES = 2**28  # a dense Y above this is not formed
 PANEL = 512  # the order of the diagonal blocks of S that are inverted
 
 
@@ -76,6 +80,23 @@ class Layout(eqx.Module):
         """Return how many entries of a leaf a sample touches."""
         count = self.counts[leaf]
         return self.sizes[leaf] if count < 0 else count * self.widths[leaf]
+
+    def operations_of_pairs(self, m: int) -> float:
+        """Return what Y'Y takes pair by pair, if all rows of the pivot have as many of m samples."""
+        leaves = [leaf for leaf in range(len(self.sizes)) if leaf != self.pivot]
+        t = sum(self.touched(leaf) for leaf in leaves)
+        pairs = m * (1 + m / self.rows) / 2
+        return SCATTER * pairs * t**2
+
+    def operations_of_product(self) -> float:
+        """Return what Y'Y takes as one product of a dense Y."""
+        return 2.0 * self.sizes[self.pivot] * self.order**2
+
+    def is_wide(self, m: int, itemsize: int) -> bool:
+        """Return whether the product of a dense Y is quicker than m samples pair by pair, and fits."""
+        size = self.sizes[self.pivot] * self.order * itemsize
+        quicker = self.operations_of_product() <= self.operations_of_pairs(m)
+        return quicker and size <= WIDE_BYTES
 
     def split(self, e: Array) -> tuple[Array, Array]:
         """Return the rows of the pivot and the rest of a flat vector."""
@@ -142,15 +163,11 @@ class Sparse(AbstractStructured):
 
     @classmethod
     def operations(cls, problem: AbstractProblem, w: Params) -> float:
-        """Count the Cholesky factor, and the scatter of pairs if all rows of the pivot have as many
-        samples; an addition to a place in memory is as slow as 30 operations of a product.
-        """
+        """Count the Cholesky factor, and Y'Y if all rows of the pivot have as many samples."""
         shape = layout(problem, w)
         assert shape is not None
-        leaves = [leaf for leaf in range(len(shape.sizes)) if leaf != shape.pivot]
-        t = sum(shape.touched(leaf) for leaf in leaves)
-        pairs = len(problem) * (1 + len(problem) / shape.rows) / 2
-        return shape.order**3 / 3 + 30 * pairs * t**2
+        apart = shape.operations_of_pairs(len(problem))
+        return shape.order**3 / 3 + min(apart, shape.operations_of_product())
 
     @classmethod
     def of(cls, problem: AbstractProblem, w: Params) -> "Sparse":
@@ -319,13 +336,28 @@ class BlockArrow(AbstractColumns):
     def _schur(self, others: Array, Y: Array) -> Array:
         """Return S = I + sum_i X_i'X_i - sum over pairs of Y_i'Y_j."""
         order = self.A.layout.order
-        own = jnp.moveaxis(_products(others, others) - _squares(Y, Y), -1, 0)
+        wide = self.A.layout.is_wide(self.blocks(), Y.dtype.itemsize)
+        own = _products(others, others)
+        if not wide:
+            own = own - _squares(Y, Y)
         columns = self.A.columns
         flat = jnp.zeros(order * order, Y.dtype)
-        flat = _add_blocks(flat, order, columns, columns, own)
+        flat = _add_blocks(flat, order, columns, columns, jnp.moveaxis(own, -1, 0))
         S = flat.reshape(order, order) + jnp.eye(order, dtype=Y.dtype)
+        if wide:
+            full = self._wide(Y)
+            return S - full.T @ full
         apart = self._pairs(Y).reshape(order, order)
         return S - (apart + apart.T)
+
+    def _wide(self, Y: Array) -> Array:
+        """Return Y as a dense matrix, (rows r, order)."""
+        shape = self.A.layout
+        place = self.A.row[:, None, None], jnp.arange(shape.width)[None, :, None]
+        full = jnp.zeros((shape.rows, shape.width, shape.order), Y.dtype)
+        blocks = jnp.moveaxis(Y, -1, 0)
+        full = full.at[(*place, self.A.columns[:, None, :])].add(blocks, mode="drop")
+        return full.reshape(-1, shape.order)
 
     def _pairs(self, Y: Array) -> Array:
         """Return the sum of Y_i'Y_j over the pairs i before j of samples of one row, as a vector."""

@@ -23,7 +23,7 @@ from ..problem import AbstractProblem
 from ..run import follow, minimize
 from ..schedules import Power
 from ..solvers import AbstractSolver, pli, prox_linear, sgd
-from ..subproblem import is_dense
+from ..subproblem import is_dense, is_exact, operations
 from ..types import Params, dtype_of, parameters
 from .axes import CHECKPOINTS, HALF_DECADE, first_step
 from .search import Axis, Choice, Grid, Lattice, Setting, Trial, tune_grids
@@ -218,8 +218,10 @@ def _positive(x: float) -> float:
 
 def _is_quick(problem: AbstractProblem, w: Params) -> bool:
     """Return whether an exact step takes few operations, by shapes alone."""
-    if not isinstance(problem.outer, AbstractProximable) or not is_dense(problem, w):
+    if not isinstance(problem.outer, AbstractProximable) or not is_exact(problem, w):
         return False
+    if not is_dense(problem, w):  # the Jacobian has a structure
+        return operations(problem, w) <= QUICK_STEP
     rows = len(problem) * problem.outputs(w)
     d = sum(x.size for x in jax.tree.leaves(parameters(w)))
     order = min(rows, d)
