@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The tests compile much and run little, so LLVM optimises nothing, and the older emitters make its
@@ -42,6 +43,8 @@ import jax
 from jax._src.lru_cache import LRUCache
 from jaxtyping import install_import_hook
 
+import called
+
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 # A process that a test starts may be killed by it, so it writes no programs.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1000000"
@@ -63,11 +66,16 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Every annotation of the package is checked at run time, in shape and type. Must come before its
 # first import.
+called.install()
 install_import_hook("proxlin", "beartype.beartype")
 
 # A compiled program takes several memory maps, of which a process has 65,530; a worker once
 # crashed, maybe of it.
 MAPS, FILES, TESTS = 20_000, Path("/proc/self/maps"), count()
+
+
+def pytest_configure(config: Any) -> None:
+    config.pluginmanager.register(called)
 
 
 def pytest_runtest_teardown() -> None:
