@@ -44,6 +44,7 @@ SUITE = {
     "control": "10. Trajectories of controls",
     "phase": "11. Phase retrieval",
     "sparse": "12. Sparse Jacobians",
+    "factors": "13. Factorisations",
 }
 ALONE = ("subproblem", "steps", "equations")  # those that can leave their peers out
 OURS = ("proxlin", "jax", "jaxlib", "numpy")

@@ -14,9 +14,10 @@ peak of the process after ours, before a peer has run.
 
 import argparse
 import contextlib
+import math
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,8 @@ class Task:
     V: np.ndarray
     phi: Callable
     rows: Callable
+    delta: float = DELTA  # inf for squares
+    nonnegative: bool = False
 
     def problem(self) -> px.MeanOfLosses:
         inner = px.touches(
@@ -60,14 +63,18 @@ class Task:
             lambda s: {"U": s["i"], "V": s["j"]},
         )
         data = {"i": self.i, "j": self.j, "y": self.y}
-        return px.MeanOfLosses(inner, px.Huber(DELTA), data)
+        outer = px.SquaredL2() if math.isinf(self.delta) else px.Huber(self.delta)
+        penalty = px.NonNegative() if self.nonnegative else None
+        return px.MeanOfLosses(inner, outer, data, penalty=penalty)
 
     def residuals(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         return self.rows(U[self.i], V[self.j])[0] - self.y
 
     def value(self, U: np.ndarray, V: np.ndarray) -> float:
         size = np.abs(self.residuals(U, V))
-        huber = np.where(size < DELTA, size**2 / 2, DELTA * (size - DELTA / 2))
+        huber = np.where(
+            size < self.delta, size**2 / 2, self.delta * (size - self.delta / 2)
+        )
         return float(np.sum(huber) / len(self.i))
 
 
@@ -173,9 +180,13 @@ def scipy_run(task: Task, limit: float) -> Trace:
         return csr_matrix((entries.ravel(), columns.ravel(), ends), shape)
 
     x = np.concatenate([task.U.ravel(), task.V.ravel()])
-    settings = {"method": "trf", "loss": "huber", "tr_solver": "lsmr"}
+    settings: dict[str, Any] = {"method": "trf", "tr_solver": "lsmr"}
+    if not math.isinf(task.delta):
+        settings |= {"loss": "huber", "f_scale": task.delta}
+    if task.nonnegative:
+        settings["bounds"] = (0.0, np.inf)
     with contextlib.suppress(Stop):
-        least_squares(fun, x, jac, f_scale=DELTA, **settings)
+        least_squares(fun, x, jac, **settings)
     return trace
 
 
@@ -243,12 +254,20 @@ def arrived(trace: Trace, goal: float) -> float | None:
     return next((now for now, value in trace if value <= goal), None)
 
 
-def measure(name: str, limit: float) -> Iterator[Row]:
-    task = make(name)
+PEERS = {"scipy": ("scipy", scipy_run), "Ceres": ("pyceres", ceres_run)}
+
+
+def measure(
+    name: str,
+    task: Task,
+    runs: Mapping[str, tuple[str, Callable[[Task, float], Trace]]],
+    limit: float,
+    near: float = NEAR,
+) -> Iterator[Row]:
+    """Run ours and the peers from the same start, and compare the seconds to (1 + near) times the least F of all."""
     traces = {}
     traces["ours"], compile = ours(task)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    runs = {"scipy": ("scipy", scipy_run), "Ceres": ("pyceres", ceres_run)}
     for peer, (module, run) in runs.items():
         if installed(module):
             traces[peer] = run(task, limit)
@@ -259,7 +278,7 @@ def measure(name: str, limit: float) -> Iterator[Row]:
             f"{name}: F at the start is {starts}, not the same for all"
         )
     best = min(value for trace in traces.values() for _, value in trace)
-    goal = (1 + NEAR) * best
+    goal = (1 + near) * best
     ends = {peer: min(value for _, value in trace) for peer, trace in traces.items()}
     own = arrived(traces["ours"], goal)
     n, d = task.y.size, task.U.size + task.V.size
@@ -275,7 +294,9 @@ def measure(name: str, limit: float) -> Iterator[Row]:
         peers[peer] = lambda seconds=seconds: seconds
         notes[peer] = f"F {ends[peer]:.5f}, ours {ends['ours']:.5f}"
         if seconds is None:
-            notes[peer] += f"; not within {NEAR:g} of it after {trace[-1][0]:.0f} s"
+            notes[peer] += (
+                f"; not within {near:g} of the least after {trace[-1][0]:.0f} s"
+            )
     if own is None:
         for peer in ends:
             yield count(f"{case}, F", peer, ends["ours"], ends[peer], "ours not within reach", "F")  # fmt: skip
@@ -287,7 +308,7 @@ def measure(name: str, limit: float) -> Iterator[Row]:
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     jax.config.update("jax_enable_x64", True)
     for name in arguments.cases:
-        yield from measure(name, arguments.limit)
+        yield from measure(name, make(name), PEERS, arguments.limit)
 
 
 def main(argv: list[str] | None = None) -> int:

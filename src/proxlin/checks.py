@@ -44,9 +44,22 @@ def described(x: Any) -> str:
         return f"the class {x.__name__}"
     if callable(x):
         return f"{type(x).__name__} {getattr(x, '__name__', '')}".strip()
+    if isinstance(x, list | tuple | dict) and _has_tracer(x):
+        return f"a {type(x).__name__} of {len(x)}"
     if isinstance(x, int) and abs(x) > 10**30:
         return "int of more than 30 digits"
     return f"{type(x).__name__} {x!r}".splitlines()[0][:60]
+
+
+def outline(tree: Any, is_leaf: Any = None) -> str:
+    """Return how a tree is built, with a star for each leaf.
+
+    >>> outline({"a": np.zeros(3), "b": [1.0, None]})
+    "{'a': *, 'b': [*, *]}"
+    """
+    stop = lambda x: x is None or (is_leaf is not None and is_leaf(x))
+    stars = jax.tree.map(lambda x: "*", tree, is_leaf=stop)
+    return str(stars).replace("'*'", "*").replace("\n", " ")[:200]
 
 
 def real(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> float:
@@ -379,6 +392,11 @@ def _check_width(name: str, x: Any) -> None:
         raise TypeError(
             f"{name} is {x.dtype}; convert it with .astype to float32 or float64, which are supported."
         )
+
+
+def _has_tracer(x: Any) -> bool:
+    """Return whether a tree has an array that a program traces, of which a repr says nothing to a user."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
 def _is_array(x: Any) -> bool:

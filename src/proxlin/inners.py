@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Inexact, Int
 
-from .checks import described, whole
+from .checks import described, outline, whole
 from .compiled import remembered
 from .jaxprs import Traced, traced
 from .oracles import AbstractOracle
@@ -360,7 +360,7 @@ class Touches(eqx.Module):
         except ValueError:
             raise ValueError(
                 f"The select of px.touches must return a tree like w, with an index or None for each array: w is "
-                f"{_outline(w)}, and it returned {_outline(found)}."
+                f"{outline(w)}, and it returned {outline(found)}."
             ) from None
         return [_checked_rows(x, part) for x, part in zip(leaves, parts, strict=True)]
 
@@ -424,12 +424,6 @@ def _checked_rows(x: Any, at: Any) -> Array | None:
             "The select of px.touches returned an index for a number of w, which has no rows; give None for it."
         )
     return at
-
-
-def _outline(tree: Any) -> str:
-    """Return how a tree is built, with a star for each leaf."""
-    is_leaf = lambda x: x is None
-    return str(jax.tree.map(lambda x: "*", tree, is_leaf=is_leaf)).replace("'*'", "*")
 
 
 class Selection(eqx.Module):

@@ -5,9 +5,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.suite import sparse
+from bench.suite import factors, sparse
 
 CASES = ("factorisation", "calibration")
+
+
+@pytest.mark.parametrize("name", factors.CASES)
+def test_the_factorisations_of_digits_have_one_f(name):
+    task = factors.make(name)
+    w = {"U": jnp.asarray(task.U), "V": jnp.asarray(task.V)}
+    ours = float(task.problem().value(w))
+    assert task.value(task.U, task.V) == pytest.approx(ours, rel=1e-12)
+
+
+def test_sweeps_of_nmf_lower_the_f_of_ours(monkeypatch):
+    monkeypatch.setattr(factors, "MOST", 20)
+    trace = factors.nmf_run(factors.make("nmf"), 60.0)
+    values = [value for _, value in trace]
+    assert len(values) == 3
+    assert values[2] < values[1] < values[0]
 
 
 @pytest.mark.parametrize("name", CASES)

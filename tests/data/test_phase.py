@@ -110,6 +110,13 @@ REFUSED = [
     (lambda: px.spectral_start(A, np.full(4, np.nan)), ValueError, "finite"),
     (lambda: px.spectral_start(A, np.ones(0)), ValueError, "there is none"),
     (lambda: px.spectral_start(lambda w: A @ w, np.ones(4)), TypeError, "like="),
+    (lambda: px.spectral_start(A, np.zeros(4)), ValueError, "half of the squares"),
+    (lambda: px.spectral_start(0 * A, np.ones(4)), ValueError, "all 0"),
+    (
+        lambda: px.spectral_start(lambda w: A @ w, np.ones(4), np.zeros(3) * 1j),
+        TypeError,
+        "real and imaginary parts",
+    ),
     (
         lambda: px.spectral_start(A, np.ones(4), np.zeros(5)),
         ValueError,

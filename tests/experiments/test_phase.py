@@ -184,6 +184,18 @@ def test_a_wrong_config_is_refused_in_a_sentence(change, words):
         parse(Config, {**QUICK, "arenas": arenas})
 
 
+def test_settings_of_the_whole_are_refused_in_a_sentence():
+    for change, words in (
+        ({"promised": 1.0}, "below 1"),
+        ({"side": 1}, "at least 2 pixels"),
+    ):
+        with pytest.raises(UserError, match=words):
+            parse(Config, {**QUICK, **change})
+    lacking = {key: value for key, value in ARENA.items() if key != "n"}
+    with pytest.raises(UserError, match="The table real-gaussian of the config lacks"):
+        parse(Config, {**QUICK, "arenas": {"real-gaussian": lacking}})
+
+
 def test_the_study():
     tiny = {**ARENA, "n": 4, "ratios": [4.0], "methods": [EXACT, "sgd"]}
     config = {**QUICK, "arenas": {"real-gaussian": tiny}, "trials": 2, "side": 8}

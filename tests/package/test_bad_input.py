@@ -59,6 +59,11 @@ AT_CONSTRUCTION = {
         ValueError,
         ["(2,)", "(3,)"],
     ),
+    "a bound that leaves no number": (
+        lambda: px.Bounds(np.inf),
+        ValueError,
+        ["low = inf", "room"],
+    ),
     "a bound that is nan": (lambda: px.Bounds(np.nan), ValueError, ["low", "None"]),
     "a bound that is a word": (
         lambda: px.Bounds("0"),

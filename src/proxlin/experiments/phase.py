@@ -133,6 +133,12 @@ class Config:
             raise ValueError(
                 "noise_ratio has to be at least 1, and noise has to hold levels that are not negative."
             )
+        if not self.promised < 1:
+            raise ValueError(
+                "promised has to be a share of successes below 1, as no number of trials shows that all succeed."
+            )
+        if self.side < 2:
+            raise ValueError("side has to be at least 2 pixels.")
         if not 0 <= self.image_corruption < 1:
             raise ValueError("image_corruption has to be a share below 1.")
 

@@ -265,7 +265,7 @@ class Bounds(AbstractInterval):
     Raises
     ------
     ValueError
-        low is above high, or a bound is nan.
+        low is above high, or a bound leaves no number or is nan.
 
     See Also
     --------
@@ -335,6 +335,10 @@ def _check_order(low: Number, high: Number) -> None:
             f"The bounds must have one shape; low has {below.shape} and high has {above.shape}."
         )
     wrong = np.argwhere(below > above)
+    if np.any(below == np.inf) or np.any(above == -np.inf):
+        raise ValueError(
+            "The bounds must leave room for a number; low = inf or high = -inf leave none."
+        )
     if not len(wrong):
         return
     index = tuple(int(i) for i in wrong[0])

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..checks import described, with_jax_arrays
+from ..checks import described, outline, with_jax_arrays
 from ..types import Params, dtype_of, parameters
 from .base import AbstractPenalty
 from .terms import AbstractTerm
@@ -27,7 +27,7 @@ def as_penalties(penalty: Any) -> "Penalties | None":
         if isinstance(leaf, type) and issubclass(leaf, AbstractPenalty):
             hint = f": call it, px.{leaf.__name__}(...)"
         if isinstance(leaf, int | float) and not isinstance(leaf, bool):
-            hint = f": for an l1 term of this weight write px.L1Penalty({leaf!r})"
+            hint = f": for an l1 term of this weight write px.L1Penalty({leaf!r}), for bounds px.Bounds(low, high)"
         raise TypeError(
             f"penalty must be one such as px.NonNegative() or px.L1Penalty(0.1), a tree of them, or None; it has "
             f"{described(leaf)}{hint}."
@@ -136,7 +136,8 @@ class Penalties(eqx.Module):
             subtrees = treedef.flatten_up_to(parameters(w))
         except (ValueError, TypeError) as error:
             raise ValueError(
-                "The penalty must have the structure of w, or be one penalty for all of w; their trees differ."
+                f"The penalty must have the structure of w, or be one penalty for all of w: w is {outline(w)}, and the "
+                f"penalty is {outline(self.tree, _is_leaf)}."
             ) from error
         paths = jax.tree_util.tree_leaves_with_path(self.tree, is_leaf=_is_leaf)
         for penalty, subtree, (path, _) in zip(penalties, subtrees, paths, strict=True):

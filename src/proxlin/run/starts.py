@@ -65,9 +65,10 @@ def spectral_start(
     Raises
     ------
     ValueError
-        There are fewer measurements than unknowns, shapes do not agree, or a number is not finite.
+        There are fewer measurements than unknowns, shapes do not agree, a number is not finite, or half of the squares
+        are 0.
     TypeError
-        A function comes without `like`, or squares are complex.
+        A function comes without `like`, or squares or `like` are complex.
 
     See Also
     --------
@@ -88,6 +89,7 @@ def spectral_start(
     True
     """
     squares = _checked_squares(squares)
+    _demand_a_length(squares)
     measure, like = _checked_measurements(measurements, squares, like)
     count = whole(iterations, "iterations of spectral_start", low=2)
     amplitudes = lambda w: _parts(measure(w)).reshape(-1, squares.size)
@@ -133,7 +135,24 @@ def _checked_squares(squares: Any) -> Array:
             "The squares of spectral_start are real numbers |<a, x>|^2; these are complex: take their absolute squares."
         )
     _demand_finite(squares, "squares")
-    return jnp.asarray(squares)
+    return _floating(squares)
+
+
+def _floating(x: Any) -> Array:
+    """Return an array of floating-point or complex numbers; integers become real numbers."""
+    x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return x
+    return x.astype(jnp.result_type(float))
+
+
+def _demand_a_length(squares: Array) -> None:
+    """Raise a sentence where the median of the squares says that the signal is 0."""
+    if is_concrete(squares) and not bool(jnp.median(squares) > 0):
+        raise ValueError(
+            "At least half of the squares of spectral_start are 0 or negative, so they do not say how long the signal "
+            "is; give the squares |<a, x>|^2 of a signal that is not 0."
+        )
 
 
 def _checked_measurements(
@@ -145,14 +164,22 @@ def _checked_measurements(
             raise TypeError(
                 "spectral_start needs like=, an array of the shape of w, where the measurements are a function."
             )
-        return measurements, jnp.asarray(like)
+        like = _floating(like)
+        if jnp.issubdtype(like.dtype, jnp.complexfloating):
+            raise TypeError(
+                "like of spectral_start is complex; w holds the real and imaginary parts of a signal as two real "
+                "arrays, jnp.zeros((2, *shape))."
+            )
+        return measurements, like
     if np.ndim(measurements) != 2 or squares.shape != np.shape(measurements)[:1]:
         raise ValueError(
             f"spectral_start needs rows (m, n) and m squares; the measurements are {described(measurements)} and the "
             f"squares have the shape {squares.shape}."
         )
     _demand_finite(measurements, "measurements")
-    A = jnp.asarray(measurements)
+    A = _floating(measurements)
+    if is_concrete(A) and not bool(jnp.any(A != 0)):
+        raise ValueError("The measurements of spectral_start are all 0.")
     m, n = A.shape
     if m < n:
         raise ValueError(
@@ -162,7 +189,7 @@ def _checked_measurements(
     if like is None:
         is_complex = jnp.issubdtype(A.dtype, jnp.complexfloating)
         like = jnp.zeros((2, n) if is_complex else (n,), jnp.real(A).dtype)
-    like = jnp.asarray(like)
+    like = _floating(like)
     if like.shape not in ((n,), (2, n)):
         raise ValueError(
             f"like of spectral_start has the shape {like.shape}; rows of {n} entries want ({n},), or (2, {n}) for real "

@@ -165,7 +165,8 @@ class State(eqx.Module):
     A e; the best pair, the least gap and the least mean product after the start, and counters.
 
     The start may have a small gap by chance, such as at narrow bounds, which the first steps do not reach: what is
-    progress is told without it.
+    progress is told without it. Products below the least gap are none: the gap is then rounding, which they do not take
+    away.
     """
 
     e: Array
@@ -224,7 +225,8 @@ def _looked(sub: Sub, s: State) -> State:
     pair = sub.judged(s.e, s.v, pulled)
     total, count = _products(sub, s.v, s.y, s.walks)
     gap, product = s.least
-    progress = (pair.gap < PROGRESS * gap) | (total / count < PROGRESS * product)
+    nearer = (total > gap) & (total / count < PROGRESS * product)
+    progress = (pair.gap < PROGRESS * gap) | nearer
     idle = jnp.where(progress, 0, s.idle + 1)
     finite = jnp.all(jnp.isfinite(s.e)) & jnp.all(jnp.isfinite(s.v))
     return State(

@@ -44,27 +44,28 @@ def profiles(content: bytes, where: str) -> dict[str, dict[str, object]]:
     return {name: {**table, **shared} for name, table in found.items()}
 
 
-def parse(schema: type[T], config: Mapping[str, object]) -> T:
+def parse(schema: type[T], config: Mapping[str, object], table: str = "") -> T:
     """Return the config as a `schema`, and refuse one that lacks a field, has another or one of a
-    wrong type.
+    wrong type. `table` is the name of a table inside of a config.
     """
+    where = f"The table {table} of the config" if table else "The config"
     hints = get_type_hints(schema)
     known = {each.name: each for each in fields(schema)}  # pyright: ignore[reportArgumentType]
     for name in config:
         if name not in known:
             raise UserError(
-                f"The config has no setting {_shown(name)[1:-1]}; it has {', '.join(known)}."
+                f"{where} has no setting {_shown(name)[1:-1]}; it has {', '.join(known)}."
             )
     values = {}
     for name, each in known.items():
         if name in config:
             values[name] = _convert(config[name], hints[name], name)
         elif each.default is MISSING and each.default_factory is MISSING:
-            raise UserError(f"The config lacks the setting {name}.")
+            raise UserError(f"{where} lacks the setting {name}.")
     try:
         return schema(**values)
     except ValueError as error:
-        raise UserError(f"The config cannot be used: {error}") from error
+        raise UserError(f"{where} cannot be used: {error}") from error
 
 
 def _convert(value: Any, kind: Any, name: str) -> Any:
@@ -86,7 +87,7 @@ def _convert(value: Any, kind: Any, name: str) -> Any:
         each_kind = get_args(kind)[1]
         return {key: _convert(each, each_kind, key) for key, each in value.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
-        return parse(kind, value)
+        return parse(kind, value, _shown(name)[1:-1])
     if kind is float and type(value) in (int, float):
         if not abs(value) < LARGEST_FLOAT:
             raise UserError(
