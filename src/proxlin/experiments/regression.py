@@ -39,7 +39,17 @@ from .engine.study import (
 )
 from .engine.verdicts import choices, verdict_of
 from .regression_task import GRIDS, Arena
-from .tuning import Entry, Seeds, Tuned, columns_of, compare, first_seed, tune, winner
+from .tuning import (
+    Entry,
+    Seeds,
+    Tuned,
+    against_full_grid,
+    columns_of,
+    compare,
+    first_seed,
+    tune,
+    winner,
+)
 
 TASK = "proxlin.experiments.regression_task:train"
 HIGH = 1e5  # what the claims call a high SNR: the noise is below a tenth of the signal
@@ -312,11 +322,9 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
     search.
     """
     rows = []
-    for (arena, method), cases in full_grids(config, first_seed(context)).items():
-        losses = [result["validation_loss"] for result in context.sweep(cases)]
-        # a row for each setting, a column for each seed
-        best = float(np.reshape(losses, (-1, config.search_seeds)).mean(axis=1).min())
-        searched = found[arena, method].searched
+    for label, cases in full_grids(config, first_seed(context)).items():
+        arena, method = label
+        full = context.sweep(cases)
         rows.append(
             {
                 "width": arena.width,
@@ -324,10 +332,7 @@ def search_rows(config: Config, context: Context, found: Found) -> list[Row]:
                 "snr": arena.snr,
                 "method": method,
                 "tried": config.settings,
-                "full_grid": len(cases) // config.search_seeds,
-                "best_of_full": best,
-                "best_of_search": searched,
-                "search_over_full": searched / best,
+                **against_full_grid(found[label], full, config.search_seeds),
             }
         )
     return rows
