@@ -4,6 +4,8 @@
                compiled loop of the same steps: <= 1.2
     threads    that case with XLA's default pool over the same with one thread, in processes of their own
     workers    a sweep of at least 5 minutes (--minutes) on two workers against one: >= 1.7 times faster
+    NAME       of a study (--cases NAME): CPU seconds of one case of each method in the paper profile, warm, and
+               what the plan says over it
 
 Repeats of the case are interleaved with the bare loop; one XLA thread, as in a worker. Compilation
 is apart.
@@ -29,6 +31,7 @@ CASE = {
     "noise": "laplace",
     "accounting": "passes",
     "seed": 0,
+    "judges": True,
     "passes": 100.0,
     "patience": 1000.0,
     "validation": 1000,
@@ -45,17 +48,31 @@ passes = 100.0
 patience = 1000.0
 settings = 12
 finalists = 1
+search_seeds = 1
+fresh = false
 seeds = 2
+views = 1
 validation = 1000
 test = 4096
 activation = "elu"
 noise = "laplace"
-tie = 0.01
 check = []
 variants = []
 variant_samples = []
 variant_ratios = []
 variant_seeds = 2
+
+[rules.C4-overall]
+asks = "more"
+band = 0.01
+
+[rules.C4-clearest]
+asks = "more"
+band = 0.01
+
+[rules.C5]
+asks = "equal"
+band = 0.01
 """
 
 
@@ -180,6 +197,36 @@ def workers_row(minutes: float) -> dict:
     }
 
 
+def cases_of(name: str) -> list[dict]:
+    """Time the case of a study's plan that is thought to be the longest, for each method and data set."""
+    from proxlin.experiments import experiments
+    from proxlin.experiments.engine.workers import execute
+
+    study = experiments(wanted=[name])[name]
+    longest = {}
+    for case in study.plan(study.config("paper"), 1).first:
+        label = (case.settings.get("data", ""), case.settings.get("method", ""))
+        if label not in longest or case.work > longest[label].work:
+            longest[label] = case
+    rows = []
+    for (data, method), case in longest.items():
+        for _ in range(2):  # the first compiles
+            start = time.process_time()
+            outcome = execute(case.task, dict(case.settings))
+            seconds = time.process_time() - start
+        if outcome.error is not None:
+            raise RuntimeError(outcome.error)
+        rows.append(
+            {
+                "row": f"{name} {data} {method}",
+                "seconds": seconds,
+                "ratio": case.work / seconds,
+                "target": "",
+            }
+        )
+    return rows
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="bench.studies.sweep",
@@ -193,12 +240,16 @@ def main(argv: list[str] | None = None) -> int:
         default=0.0,
         help="length of the sweep on one worker; 0 leaves it out",
     )
+    parser.add_argument("--cases", metavar="NAME", help="of a study; nothing else runs")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args(argv)
     prepare()
-    table = [case_row(arguments.repeats), threads_row(3)]
-    if arguments.minutes:
-        table.append(workers_row(arguments.minutes))
+    if arguments.cases:
+        table = cases_of(arguments.cases)
+    else:
+        table = [case_row(arguments.repeats), threads_row(3)]
+        if arguments.minutes:
+            table.append(workers_row(arguments.minutes))
     for row in table:
         spread = f" ({row['low']:.2f} to {row['high']:.2f})" if "low" in row else ""
         print(

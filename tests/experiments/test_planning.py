@@ -7,7 +7,7 @@ import pytest
 
 from proxlin.data.maps import METRICS, path_metrics
 from proxlin.errors import UserError
-from proxlin.experiments import planning_picture
+from proxlin.experiments import planning_maps, planning_picture
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.planning import (
@@ -185,6 +185,86 @@ def test_every_method_has_a_solver_and_the_same_budget():
         setting = {name: axis.value(axis.bracket[0]) for name, axis in axes.items()}
         assert structured_solver(method, setting, 10_000.0).name()
     assert STUDY.plan(shipped("fig4")["quick"], 0).cases == 3 * 6 * 5 + 3
+
+
+def test_a_case_that_only_chooses_does_not_look_at_the_test_maps():
+    """With fresh seeds, no result of a seed of the search is in any table."""
+    config = parse(Config, {**TINY, "fresh": True})
+    chooses, judges = (
+        dict(case_of("sgd", 1.0, config, {"step": 3e-3}, seed).settings)
+        for seed in (4000, 4001)
+    )
+    assert set(train(chooses)) == {"validation_loss", "best_at", "diverged"}
+    assert set(METRICS) <= set(train(judges))
+
+
+def test_the_search_of_pli_is_checked_against_a_full_grid():
+    config = {**TINY, "check": [1e-4], "search_seeds": 2}
+    result = STUDY.run(Context("quick", config, 0, "", print, made_up))
+    (row,) = result.tables["search"]
+    assert (row["ridge_times_n"], row["full_grid"], row["tried"]) == (1e-4, 54, 3)
+    assert row["search_over_full"] == row["best_of_search"] / row["best_of_full"]
+    with pytest.raises(UserError, match="check has to hold some of the ridges"):
+        parse(Config, {**TINY, "check": [0.5]})
+
+
+def parts_from(source, **changes):
+    config = parse(Config, {**TINY, **changes, "source": str(source)})
+    return parts_of(case_of("sgd", 1.0, config, {}, 1000).settings)
+
+
+def test_maps_of_warcraft_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXLIN_DATA", str(tmp_path))
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 12), ("test", 7)):
+        base = tmp_path / "mine"
+        base.mkdir(exist_ok=True)
+        images = rng.integers(0, 255, (count, 12, 12, 3), np.uint8)
+        np.save(base / f"{split}_maps.npy", images)
+        weights = rng.integers(1, 4, (count, 3, 3)).astype(float)
+        np.save(base / f"{split}_vertex_weights.npy", weights)
+        np.save(base / f"{split}_shortest_paths.npy", np.zeros((count, 3, 3), np.uint8))
+    origin = planning_maps.origin_of("mine", 3, 4)
+    assert origin.label == "Warcraft maps (another file)"
+    known, validation, test = parts_from("mine")
+    assert (len(known), len(validation), len(test)) == (6, 5, 5)
+    images = {each.tobytes() for part in (known, validation) for each in part.pixels}
+    assert len(images) == 11
+    weights = np.load(tmp_path / "mine/test_vertex_weights.npy")
+    assert all((each == -weights).all((1, 2)).any() for each in test.rewards)
+    # every label is an optimal path
+    assert not test.optimal().regret(test.paths).any()
+    for changes, words in (
+        ({"tile": 8}, "side = 3 and tile = 8; write the numbers"),
+        ({"maps": 8}, "there are 12 train maps, and the config asks for 13"),
+    ):
+        with pytest.raises(UserError, match=words):
+            parts_from("mine", **changes)
+    old = dict(
+        case_of("sgd", 1.0, parse(Config, {**TINY, "source": "mine"}), {}, 0).settings
+    )
+    np.save(tmp_path / "mine/test_vertex_weights.npy", weights + 1)
+    with pytest.raises(UserError, match="when the sweep was begun, but here they are"):
+        parts_of(old)
+
+
+def test_maps_of_a_folder_of_tiles(tmp_path, monkeypatch):
+    images = pytest.importorskip("PIL.Image")
+    colours = {"grass": 10, "desert": 60, "water": 120, "rock": 200}
+    for name, colour in colours.items():
+        images.new("RGB", (4, 4), (colour,) * 3).save(tmp_path / f"{name}.png")
+    test = parts_from(tmp_path)[2]
+    assert (
+        np.ptp(test.tiles().astype(int), axis=(2, 3, 4)).max() < 60
+    )  # one tile a cell
+    assert planning_maps.origin_of(str(tmp_path), 3, 4).kind == "generated"
+    monkeypatch.setenv("PROXLIN_CACHE", str(tmp_path / "cache"))
+    for source, words in (
+        ("warcraft", "`proxlin data get warcraft` downloads them"),
+        (str(tmp_path / "none"), "there is no such folder of tiles or Warcraft files"),
+    ):
+        with pytest.raises(UserError, match=words):
+            planning_maps.origin_of(source, 3, 4)
 
 
 def test_wrong_configs_are_refused():

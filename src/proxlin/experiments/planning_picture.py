@@ -11,7 +11,7 @@ from ..tuning.search import Setting
 from .engine.base import Case, Context, Result
 from .engine.config import shipped
 from .engine.study import plan_of, study
-from .planning import DATA, Config, case_of, short
+from .planning import Config, case_of, origins_of, short
 from .planning_task import GRIDS, parts_of
 from .tuning import first_seed
 
@@ -64,6 +64,6 @@ STUDY = study(
     Config,
     run,
     lambda config, seed: plan_of([picture_case(config, 1000 * seed)]),
-    (DATA,),
+    origins_of,
     configs=shipped("fig4"),
 )

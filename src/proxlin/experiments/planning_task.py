@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..data.maps import METRICS, Maps, TileRewards, path_metrics, terrain_maps
+from ..data.maps import METRICS, Maps, TileRewards, path_metrics
 from ..data.metrics import exact_share, outputs
 from ..oracles import MonotonePaths
 from ..problem import MeanOfLosses
@@ -24,6 +24,7 @@ from ..run import Followed
 from ..tuning.axes import HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
 from ..types import Params
+from .planning_maps import Parts, draw_maps
 from .tasks import start_key, structured_problem, structured_run
 
 SHARES = (
@@ -94,22 +95,16 @@ class Arena(NamedTuple):
     test: Maps
 
 
-@lru_cache(maxsize=2)
-def maps_of(
-    seed: int, counts: tuple[int, int, int], side: int, tile: int
-) -> tuple[Maps, Maps, Maps]:
-    """Return train, validation and test maps, each labelled by one of its optimal paths, drawn
-    uniformly.
-    """
-    maps = terrain_maps(sum(counts), side, side, tile, seed=seed).redraw(seed)
-    train, validation, _ = counts
-    return maps[:train], maps[train : train + validation], maps[train + validation :]
+# as many as a search has seeds; a set of the paper's size has 20 MB
+maps_of = lru_cache(maxsize=4)(draw_maps)
 
 
-def parts_of(settings: Mapping[str, Any]) -> tuple[Maps, Maps, Maps]:
+def parts_of(settings: Mapping[str, Any]) -> Parts:
     """Return the train, validation and test maps of a case."""
     counts = (settings["maps"], settings["validation"], settings["test"])
-    return maps_of(settings["seed"], counts, settings["side"], settings["tile"])
+    names = ("source", "content", "seed")
+    source, content, seed = (settings[name] for name in names)
+    return maps_of(source, content, seed, counts, settings["side"], settings["tile"])
 
 
 def arena_of(settings: Mapping[str, Any]) -> Arena:
@@ -134,17 +129,21 @@ def run_of(
 
 
 def train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one case; returns curves of the three measures on the test maps, and their values at the
-    best checkpoint.
+    """Run one case; returns curves of the measures on the test maps, and their values at the best
+    checkpoint. A case that only chooses a setting does not look at the test maps.
     """
     arena = arena_of(settings)
-    run = run_of(arena, settings, path_metrics(arena.predict, arena.test))
+    judges = settings["judges"]
+    watch = path_metrics(arena.predict, arena.test) if judges else None
+    run = run_of(arena, settings, watch)
     best = int(np.argmin(run.measures))
     found: dict[str, Any] = {
         "validation_loss": run.best,
         "best_at": float(run.at),
         "diverged": run.diverged,
     }
+    if not judges:
+        return found
     if "nu" in settings:
         found["exact"] = exact_share(arena.problem.smooth(settings["nu"]), run.w)
     found["curve_passes"] = run.passes.tolist()

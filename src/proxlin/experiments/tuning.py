@@ -4,7 +4,7 @@ search on the first seeds  ->  finalists on all seeds  ->  the least mean valida
 search on the first seeds  ->  the least mean validation loss there  ->  its test losses on fresh seeds
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -15,6 +15,8 @@ from ..theory import Comparison
 from ..theory.rules import compare_ratios
 from ..tuning.search import Grid, Setting, Trial, tune_grids
 from .engine.base import Case, Context
+
+SEEDS = 1000  # the seeds of a run; no study takes as many
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Seeds:
         if not self.fresh:
             return range(0)
         return range(self.searched, self.searched + entry.seeds)
+
+    def judges(self, seed: int) -> bool:
+        """Return whether a seed judges settings, and does not only choose them."""
+        return not self.fresh or seed % SEEDS >= self.searched
 
 
 FIRST = Seeds()
@@ -80,7 +86,7 @@ def _short(value: Any) -> str:
 
 def first_seed(context: Context) -> int:
     """Return the first seed of a run: those of different `context.seed` do not overlap."""
-    return context.seed * 1000
+    return context.seed * SEEDS
 
 
 def tune(
@@ -123,6 +129,22 @@ def tune(
         runs = judged if use.fresh else best.runs
         tuned[entry.label] = Tuned(best.setting, runs, best.searched, best.ends)
     return tuned
+
+
+def against_full_grid(
+    tuned: Tuned, results: Sequence[Mapping[str, Any]], seeds: int
+) -> dict[str, Any]:
+    """Return the best validation loss of a search beside that of a full grid, as columns of a table. The results are
+    those of every setting, each on all `seeds` seeds of the search.
+    """
+    losses = np.reshape([each["validation_loss"] for each in results], (-1, seeds))
+    best = float(losses.mean(axis=1).min())
+    return {
+        "full_grid": len(losses),
+        "best_of_full": best,
+        "best_of_search": tuned.searched,
+        "search_over_full": tuned.searched / best,
+    }
 
 
 def _validation_loss(runs: Sequence[dict]) -> float:

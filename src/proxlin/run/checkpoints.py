@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..checks import check_parameters, check_seed, described, one_number
-from ..compiled import Compiled, of_shapes, shapes_of
+from ..compiled import Compiled, of_shapes
 from ..cost import Cost, Prices
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
@@ -137,8 +137,8 @@ class _Follow:
         )
         self.call = Compiled(problem, solver)
         self.state, _ = self.call(initial_state, w)
-        self.counts_calls = (
-            shapes_of(_calls, problem, solver, self.state, self.key) is not None
+        self.counts_calls = of_shapes(
+            _counts_calls, problem, solver, self.state, self.key
         )
         self.cost = self.prices.init
         self.step = 0
@@ -206,9 +206,9 @@ class _Ahead(NamedTuple):
     seconds: float
 
 
-def _calls(
+def _counts_calls(
     problem: AbstractProblem, solver: AbstractSolver, state: Any, key: Any
-) -> Any:
-    """Return the calls that a step counts, or None."""
+) -> bool:
+    """Return whether a step counts calls that its price does not know."""
     drawn = jax.tree.map(lambda x: x[0], solver.draw(problem, key, 1))
-    return solver.step(problem, state, drawn)[1].calls
+    return solver.step(problem, state, drawn)[1].calls is not None

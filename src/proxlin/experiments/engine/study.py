@@ -128,8 +128,7 @@ def plan_of(cases: Sequence[Case]) -> Plan:
     >>> plan_of([Case("my_study:fit", {"seed": seed}) for seed in range(3)]).cases
     3
     """
-    groups = {case.group for case in cases}
-    return Plan(cases, len(cases), total_work(cases) + COMPILING * len(groups))
+    return Plan(cases, len(cases), total_work(cases) + _compiling(cases))
 
 
 def tuned_plan(
@@ -144,7 +143,15 @@ def tuned_plan(
     """
     first = bracket_of(entries, 1000 * seed)  # as `first_seed` has it
     count = cases_of(entries, finalists, use) + len(more)
-    return Plan(first, count, work_of(entries, finalists, use) + total_work(more))
+    work = work_of(entries, finalists, use) + total_work(more)
+    return Plan(first, count, work + _compiling([*first, *more]))
+
+
+def _compiling(cases: Sequence[Case]) -> float:
+    """Return the seconds that compiling takes: one worker compiles a group, and the others find its programs on the
+    disk.
+    """
+    return COMPILING * len({case.group for case in cases})
 
 
 def total_work(cases: Sequence[Case]) -> float:
