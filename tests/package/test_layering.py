@@ -56,6 +56,7 @@ IN_TOUCH = {
     *("run.minimize", "compiled", "run.solution"),
     *("files", "data", "tuning.advisor", "cli"),
     *("tables.engine", "tables.fitted", "tables.model", "tables.page"),
+    "tables.streaming",
     *(
         "experiments.engine.sweep",
         "experiments.engine.workers",

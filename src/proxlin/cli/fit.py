@@ -29,6 +29,7 @@ from .options import (
     check_one_of,
     check_seed,
     print_notes,
+    read_in_parts,
     read_table,
 )
 
@@ -106,11 +107,13 @@ def fit(
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
     require("jinja2", "experiments")  # before the work, not after it
-    if not is_open_pipe(file):
+    if not is_open_pipe(file) and not file.is_dir():
         check_readable(file)
     with _writing(out):
         check_folder(out, FILES)
-    frame = read_table(file, decimal, thousands, sheet, category or ())
+    frame = read_in_parts(file, category or ())
+    if frame is None:
+        frame = read_table(file, decimal, thousands, sheet, category or ())
     from ..experiments.engine.workers import use_64_bits
 
     use_64_bits()

@@ -14,14 +14,17 @@ from ..errors import UserError, printable
 
 if TYPE_CHECKING:
     from ..data.frames import Frame
+    from ..data.parts import AbstractParts
 
+PARQUET = (".parquet", ".pq")
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 
 Table = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A table with named columns: CSV or TSV, also gzipped, Excel, Parquet, Arrow, Feather or ARFF.",
+        help="A table with named columns: CSV or TSV, also gzipped, Excel, Parquet, Arrow, Feather or ARFF; fit and "
+        "predict take a folder of Parquet files too.",
     ),
 ]
 Target = Annotated[
@@ -102,6 +105,19 @@ def read_table(
         return read_frame(file, decimal, thousands, sheet, categories)
     except NeedsArgument as error:
         raise UserError(error.sentence(as_option)) from error
+
+
+def read_in_parts(
+    file: Path, categories: Collection[str]
+) -> "Frame | AbstractParts | None":
+    """Return a folder of Parquet files, or a Parquet file too large for memory, in parts; None for any
+    other table.
+    """
+    from ..tables.fitted import in_parts
+
+    if not file.is_dir() and file.suffix.lower() not in PARQUET:
+        return None
+    return in_parts(file, categories)
 
 
 def as_option(name: str, value: str) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,11 +22,15 @@ from .options import (
     Thousands,
     check_numerals,
     print_notes,
+    read_in_parts,
     read_table,
 )
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..data.frames import Frame
+    from ..tables.fitted import Fit
 
 
 def predict(
@@ -65,48 +70,81 @@ def predict(
     from ..files.programs import keep_programs
 
     keep_programs()
-    import numpy as np
-
-    from ..plots.pages import formula
-    from ..tables.fitted import load_fit
+    from ..data.parts import AbstractParts
+    from ..tables.fitted import load_fit, whole_chunk
 
     loaded = load_fit(model)
-    frame = read_table(file, decimal, thousands, sheet, loaded.categories)
-    try:
-        columns, notes = loaded.columns(frame, interval)
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(f"--interval {interval:g}: {error}") from error
-    names = tuple(columns)
-    values = np.stack(list(columns.values()), axis=1)
-    if as_json:
-        text = (
-            json.dumps([dict(zip(names, row, strict=True)) for row in values.tolist()])
-            + "\n"
-        )
+    given = read_in_parts(file, loaded.categories)
+    if given is None:
+        given = read_table(file, decimal, thousands, sheet, loaded.categories)
+    notes: dict[str, str] = {}
+    if isinstance(given, AbstractParts):
+        chunks = loaded.read_from(given).each(whole_chunk)
+        texts = _texts(loaded, chunks, interval, as_json, notes)
     else:
-        text = _csv(names, values)
-        for name in names:
-            if formula(name):
-                notes.append(
-                    f"the column {name!r} is a formula to a spreadsheet; import it as text"
-                )
-    if not quiet:
-        print_notes(notes)
+        # nothing is printed before the whole table is understood
+        texts = list(_texts(loaded, [given], interval, as_json, notes))
     if out is not None:
-        write_file(out, text.encode())
-        return 0
-    # a terminal is to obey nothing in a header; a pipe or a file gets it as it is
-    if sys.stdout.isatty():
-        text = printable(text, keep="\n")
-    print(text, end="")
+        write_file(out, lambda file: [file.write(text.encode()) for text in texts])
+        texts = ()
+    for text in texts:
+        # a terminal is to obey nothing in a header; a pipe or a file gets it as it is
+        if sys.stdout.isatty():
+            text = printable(text, keep="\n")
+        print(text, end="")
+    if not quiet:
+        print_notes(list(notes.values()))
     return 0
 
 
-def _csv(names: tuple[str, ...], values: "np.ndarray") -> str:
+def _texts(
+    loaded: "Fit",
+    frames: Iterable["Frame"],
+    interval: float | None,
+    as_json: bool,
+    notes: dict[str, str],
+) -> Iterator[str]:
+    """Yield the predictions of some frames as one text, and collect what a reader should know: of each
+    column what is said first.
+    """
+    import numpy as np
+
+    from ..plots.pages import formula
+
+    first = True
+    for frame in frames:
+        try:
+            columns, said = loaded.columns(frame, interval)
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(f"--interval {interval:g}: {error}") from error
+        for note in said:
+            notes.setdefault(note.split(":")[0], note)
+        names = tuple(columns)
+        values = np.stack(list(columns.values()), axis=1)
+        if as_json:
+            rows = json.dumps(
+                [dict(zip(names, row, strict=True)) for row in values.tolist()]
+            )
+            yield ("[" if first else ", ") + rows[1:-1]
+        else:
+            yield _csv(names if first else None, values)
+        if first and not as_json:
+            for name in names:
+                if formula(name):
+                    notes[name] = (
+                        f"the column {name!r} is a formula to a spreadsheet; import it as text"
+                    )
+        first = False
+    if as_json:
+        yield "]\n"
+
+
+def _csv(names: tuple[str, ...] | None, values: "np.ndarray") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
+    if names is not None:
+        writer.writerow(names)
     writer.writerows(values.tolist())
     return text.getvalue()

@@ -78,15 +78,20 @@ def read_frame(
         frame = _read(path, reading)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({reason(error)}).") from error
+    if not len(frame):
+        raise UserError(f"{path} has a header and no rows.")
+    return check_frame(path, frame, reading.categories)
+
+
+def check_frame(path: Path, frame: Frame, categories: Collection[str]) -> Frame:
+    """Return the table with `categories` as texts, or raise a sentence where it cannot be used."""
     if len(set(frame.names)) < len(frame.names):
         twice = next(name for name in frame.names if frame.names.count(name) > 1)
         raise UserError(f"{path}: there are two columns named {twice!r}.")
-    if not len(frame):
-        raise UserError(f"{path} has a header and no rows.")
     for name in categories:
         frame[name]  # it is there, or a sentence says so
     columns = [
-        column.as_texts() if column.name in reading.categories else column
+        column.as_texts() if column.name in categories else column
         for column in frame.columns
     ]
     for column in columns:

@@ -125,9 +125,13 @@ class Encoder:
                     f"{frame.source}, column {feature.name!r} holds {KINDS[column.numeric]}, {column.first()}; "
                     f"the model was fitted to {KINDS[not column.numeric]}."
                 )
-        parts = [feature.encode(column) for feature, column in pairs]
         notes = [note for feature, column in pairs for note in feature.notes(column)]
-        return np.concatenate(parts, axis=1), notes
+        return self.numbers(frame), notes
+
+    def numbers(self, frame: Frame) -> np.ndarray:
+        """Return (n, p) numbers of columns that are of the right kind."""
+        parts = [feature.encode(frame[feature.name]) for feature in self.features]
+        return np.concatenate(parts, axis=1)
 
 
 def encoder_of(frame: Frame, targets: Sequence[str]) -> Encoder:

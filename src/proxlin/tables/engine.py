@@ -22,7 +22,7 @@ from ..theory.statistics import (
 from ..types import Params
 from .asked import Asked, shown_loss
 from .columns import Encoder, numbers_of
-from .findings import findings_of
+from .findings import Findings, findings_of
 from .formula import Formula
 from .linear import Line, check_rows, independent, linear_fit
 from .losses import NORMAL
@@ -131,7 +131,6 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     predictions = {
         loss: each.predict(rows.X[rows.held]) for loss, each in found.items()
     }
-    metrics = compare(asked, truth, predictions)
     lines, about_lines = _lines(rows, asked, last)
     residuals = unseen_residuals(rows, asked, truth - predictions[asked.loss], last)
     away = rows.y - last.predict(rows.X)
@@ -142,15 +141,52 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
         rows.encoder,
         asked.targets,
         last.predict,
-        _scale(last, away, rows.s),
+        scale_of(last, away, rows.s),
         lines,
         residuals,
         asked.seed,
-        convex=asked.loss != "mm" and asked.level is None,
+        convex=is_convex(asked),
     )
+    notes = [*rows.notes, *about_lines, *_far(last, len(rows.X))]
+    count = len(rows.X)
+    told = Told(findings, notes, count, formula, rows.encoder, start)
+    return report_of(asked, told, found, last, truth, predictions)
+
+
+def is_convex(asked: Asked) -> bool:
+    """Return whether a fit has convex loss that rows of far features may decide."""
+    return asked.loss != "mm" and asked.level is None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told beside a fit: its findings, notes, the count of rows, how columns become numbers, and
+    when the fit began.
+    """
+
+    findings: Findings
+    notes: list[str]
+    rows: int
+    formula: Formula | None
+    encoder: Encoder
+    start: float
+
+
+def report_of(
+    asked: Asked,
+    told: Told,
+    found: dict[str, Found | Straight],
+    last: Found | Straight,
+    truth: np.ndarray,
+    predictions: dict[str, np.ndarray],
+) -> Report:
+    """Return the report of the last fit, and of those found for each loss, which are judged by the
+    predictions of held-out rows.
+    """
+    metrics = compare(asked, truth, predictions)
     about = {
-        "rows": len(rows.X),
-        "held_out": int(rows.held.sum()),
+        "rows": told.rows,
+        "held_out": len(truth),
         **_settings(last),
         "metrics": metrics,
         "version": __version__,
@@ -161,18 +197,16 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     path = []
     for loss, each in found.items():
         path += _tried(each, f"{shown_loss(loss)}, to be judged")
-    if isinstance(last, Straight) or len(last.settings) > 1:
+    again = last is not found[asked.loss]
+    if isinstance(last, Straight) or (again and len(last.settings) > 1):
         path += _tried(last, shown_loss(asked.loss))
-    notes = [
-        *findings.warnings,
-        *rows.notes,
-        *about_lines,
-        *_far(last, len(rows.X)),
-        *_unfinished(last, found),
-    ]
+    notes = [*told.findings.warnings, *told.notes, *_unfinished(last, found)]
     units, w = _packed(last)
-    about["seconds"] = round(time.perf_counter() - start, 2)
-    model = Model(asked, formula, rows.encoder, units, w, findings, about, _trees(last))
+    about["seconds"] = round(time.perf_counter() - told.start, 2)
+    model = Model(
+        *(asked, told.formula, told.encoder, units, w, told.findings, about),
+        _trees(last),
+    )
     return Report(model, notes, path, metrics, predictions, truth)
 
 
@@ -331,7 +365,7 @@ def unseen_residuals(
     return residuals
 
 
-def _scale(
+def scale_of(
     last: Found | Straight, away: np.ndarray, s: np.ndarray | None
 ) -> np.ndarray:
     """Return the scale of each target's residuals, at least a rounding error of the target."""

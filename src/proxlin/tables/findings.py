@@ -81,15 +81,20 @@ def findings_of(
     residuals: Float[np.ndarray, "m k"],
     seed: int,
     convex: bool,
+    total: int | None = None,
 ) -> Findings:
-    """Look at the rows with the fit, and return what is found."""
+    """Look at the rows with the fit, and return what is found.
+
+    `total` is how many rows the table has, where these are but some of them.
+    """
     numeric = numeric_columns(encoder)
     far = feature_distances(X, numeric, seed)
     listed = []
     for j, target in enumerate(targets):
         own = lambda rows, j=j: predict(rows)[:, j]
         listed += suspects(
-            X, y[:, j], own, float(scale[j]), target, numeric, far, rows + 1
+            *(X, y[:, j], own, float(scale[j]), target, numeric, far, rows + 1),
+            total,
         )
     # over all targets, the most extreme first
     listed.sort(key=lambda each: -abs(each["scaled residual"]))
@@ -180,19 +185,17 @@ def _effects(
             settings = list(np.eye(len(labels)))
             columns = list(range(place, place + len(labels)))
         place += feature.width
-        means = []
-        for setting in settings:
-            changed = part.copy()
-            changed[:, columns] = setting
-            means.append(predict(changed).mean(axis=0))
-        curve = np.asarray(means)
+        # one prediction for all values: a call costs more than its rows
+        changed = np.tile(part, (len(settings), 1))
+        changed[:, columns] = np.repeat(settings, len(part), axis=0)
+        means = predict(changed).reshape(len(settings), len(part), -1).mean(axis=1)
         for j, target in enumerate(targets):
             effect = {
                 "feature": feature.name,
                 "target": target,
                 "at": labels,
-                "mean": curve[:, j].tolist(),
-                "size": float(np.ptp(curve[:, j])),
+                "mean": means[:, j].tolist(),
+                "size": float(np.ptp(means[:, j])),
             }
             found.append(effect)
     return found

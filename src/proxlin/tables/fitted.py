@@ -5,7 +5,7 @@ fit.summary()   fit.outliers()   fit.predict(rows, interval=0.9)   fit.plot()   
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,23 @@ import jax
 import numpy as np
 
 from ..checks import check_seed, one_of, whole
-from ..data.frames import Frame, as_frame
+from ..data.frames import Column, Frame, as_frame
+from ..data.parts import AbstractParts, parts_of
 from ..errors import UserError
 from ..files.programs import keep_programs
+from ..files.reading import free_memory
 from ..files.writing import write_file
 from ..inference.conformal import check_level
 from .asked import LOSSES, Asked
+from .columns import MOST
+from .described import Sizes
 from .engine import Report
 from .engine import fit as fit_frame
 from .formula import Formula, formula_of, is_formula
 from .linear import ERRORS
 from .losses import QUANTILE
 from .model import Model, load_models, pack_models
+from .streaming import fit_parts
 from .tellings import Listing, summary_of, suspects_of
 from .training import SOLVERS, Say
 
@@ -157,8 +162,12 @@ class Fit:
             A column is missing, a prediction overflows, or the interval needs more rows than the fit
             had for it.
         """
-        frame = as_frame(rows, self.categories)
-        values, _ = self._values(frame)
+        given = in_parts(rows, self.categories)
+        if isinstance(given, AbstractParts):
+            chunks = self.read_from(given).each(whole_chunk)
+            values = np.concatenate([self._values(frame)[0] for frame in chunks])
+        else:
+            values, _ = self._values(given or as_frame(rows, self.categories))
         if interval is None:
             return self._shaped(values)
         middle = values[..., len(self.models) // 2]
@@ -198,6 +207,25 @@ class Fit:
                 found[f"{target} low"] = low[:, j]
                 found[f"{target} high"] = high[:, j]
         return found, notes
+
+    def read_from(self, parts: AbstractParts) -> AbstractParts:
+        """Return a table in parts with the columns that predictions need.
+
+        Parameters
+        ----------
+        parts : a table in parts
+            As `proxlin.data.parts.parts_of` returns it.
+
+        Returns
+        -------
+        a table in parts
+            With fewer columns, where the fit has no formula.
+        """
+        model = self.models[0]
+        if model.formula is not None:
+            return parts
+        empty = names_of(parts)
+        return parts.only([empty[each.name].name for each in model.encoder.features])
 
     def _values(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
         """Return (n, targets, levels) predictions, of which quantiles do not cross, and notes."""
@@ -292,8 +320,9 @@ def fit(
 
     Parameters
     ----------
-    table : a path, a frame of pandas, polars or Arrow, or a dict of columns
-        The table. Texts are categories, and missing cells are allowed.
+    table : a path, a frame of pandas, polars, Arrow or Dask, or a dict of columns
+        The table. Texts are categories, and missing cells are allowed. A folder of Parquet files and a
+        frame of Dask are read in parts, and need not fit into memory.
     target : a column, several columns, or a formula
         What to predict: "price", ["width", "height"], or "log(price) ~ area + C(city)".
     features : a list of columns, or None
@@ -347,8 +376,11 @@ def fit(
     >>> [(row["name"], round(row["estimate"])) for row in fit.summary().rows]
     [('intercept', 0), ('x', 2), ('city = Rome', 5)]
     """
-    frame, formula, asked = asked_for(
-        as_frame(table, categories),
+    given = in_parts(table, categories)
+    if given is None:
+        given = as_frame(table, categories)
+    given, formula, asked = asked_for(
+        given,
         target,
         features=features,
         weights=weights,
@@ -360,11 +392,40 @@ def fit(
         seed=seed,
     )
     keep_programs()
-    return fit_of(fit_all(frame, asked, lambda what, share: None, formula))
+    return fit_of(fit_all(given, asked, lambda what, share: None, formula))
+
+
+def in_parts(
+    table: Any, categories: Collection[str] = ()
+) -> AbstractParts | Frame | None:
+    """Return a folder of Parquet files, a frame of Dask, or a Parquet file too large for memory in parts,
+    as one table where it has few rows; None for any other table.
+    """
+    parts = parts_of(table, categories)
+    if parts is None:
+        return None
+    cells = parts.rows * len(parts.names)
+    if isinstance(table, str | Path) and Path(table).is_file():
+        # as `read_frame` takes it: as it is read, as columns, and while one becomes the other
+        fits = 3 * 8 * cells <= free_memory()
+        return None if fits and parts.rows <= MOST else parts
+    if parts.rows <= Sizes().rows and cells <= Sizes().cells:
+        return parts.whole()
+    return parts
+
+
+def names_of(parts: AbstractParts) -> Frame:
+    """Return the columns of a table in parts without their cells."""
+    return Frame(parts.source, tuple(Column(name, np.empty(0)) for name in parts.names))
+
+
+def whole_chunk(frame: Frame, start: int) -> Frame:
+    """Return a chunk of a table in parts as it is."""
+    return frame
 
 
 def asked_for(
-    frame: Frame,
+    table: Frame | AbstractParts,
     target: str | Sequence[str],
     *,
     features: Sequence[str] | None = None,
@@ -375,10 +436,15 @@ def asked_for(
     errors: str = "formula",
     solver: str = "auto",
     seed: int = 0,
-) -> tuple[Frame, Formula | None, list[Asked]]:
+) -> tuple[Frame | AbstractParts, Formula | None, list[Asked]]:
     """Return the columns of the fit, the formula if there is one, and what to fit; or raise a
     sentence.
     """
+    frame = table if isinstance(table, Frame) else names_of(table)
+    if isinstance(table, AbstractParts) and is_formula(target):
+        raise UserError(
+            f"{table.source} is read in parts, of which no formula is computed; put its columns into the table."
+        )
     frame, formula, targets = _columns(frame, target, features, weights)
     losses = _losses(loss, quantile)
     if weights is not None and losses == ("mm",):
@@ -394,14 +460,23 @@ def asked_for(
     asked = [
         Asked(targets, each, hidden, solver, seed, errors, weights) for each in losses
     ]
+    if isinstance(table, AbstractParts):
+        for name in targets:
+            frame[name]  # it is there, or a sentence says so
+        return table.only(frame.names), None, asked
     return frame, formula, asked
 
 
 def fit_all(
-    frame: Frame, asked: Sequence[Asked], say: Say, formula: Formula | None = None
+    frame: Frame | AbstractParts,
+    asked: Sequence[Asked],
+    say: Say,
+    formula: Formula | None = None,
 ) -> list[Report]:
     """Return the fit of each loss that was asked for: one, or one for each quantile."""
     with jax.enable_x64(True):
+        if isinstance(frame, AbstractParts):
+            return [fit_parts(frame, each, say) for each in asked]
         return [fit_frame(frame, each, say, formula) for each in asked]
 
 

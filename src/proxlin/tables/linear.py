@@ -22,7 +22,7 @@ from ..errors import UserError
 from ..inference import bootstrap, covariance
 from ..inference.mm import mm_estimate
 from .asked import Asked
-from .search import search
+from .search import Found, search
 from .standardize import residual_scale
 from .training import Say, Setting
 
@@ -189,7 +189,21 @@ def _convex_lines(
     units.
     """
     found = search(X, y, replace(asked, hidden=0), fold, say, UNPENALISED, s)
-    used = fold >= 0
+    return lines_of(found, X, y, asked, kept, fold >= 0, errors)
+
+
+def lines_of(
+    found: Found,
+    X: np.ndarray,
+    y: np.ndarray,
+    asked: Asked,
+    kept: np.ndarray,
+    used: np.ndarray,
+    errors: str | None,
+) -> tuple[Line, ...]:
+    """Return the lines of a linear fit that was found, with coefficients for the columns X of the
+    table.
+    """
     units = found.units
     layer = found.fits.w[0]
     W = np.asarray(layer["W"][0], float)

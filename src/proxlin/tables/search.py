@@ -12,7 +12,7 @@ with the weights a that are best for the rows that each fit did not see.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,6 +214,30 @@ def mixture(
     far = 0
     if task.loss != "squared":
         task, far = within_reach(task, fold >= 0, straight.mean(axis=0))
+    return mixed_with(
+        *(task, units, fold, folds, settings, why, far, linear.w, straight),
+        lambda task, best, say: train(task, [best] * folds, weights, members, say).w,
+        say,
+    )
+
+
+def mixed_with(
+    task: Task,
+    units: Units,
+    fold: np.ndarray,
+    folds: int,
+    settings: Sequence[Setting],
+    why: str,
+    far: int,
+    linear: Params,
+    straight: np.ndarray,
+    network_by: Callable[[Task, Setting, Say], Params],
+    say: Say,
+) -> Found:
+    """Return the best mixture of a linear model that is there, of trees, and of a network of the best
+    setting, which `network_by` trains.
+    """
+    weights = _training_rows(fold, folds)
     trees, trees_w, of_trees = boosted(task, fold, weights, _part(say, 0.1, 0.6))
     networks = tuple(each for each in settings or NETWORKS if each.start)
     best = networks[0]
@@ -221,12 +245,12 @@ def mixture(
     if len(networks) > 1:
         # One fold tells ridges apart well enough, and the weights of the mixture correct for it.
         best, losses = choose(task, networks, fold, 1, _part(say, 0.6, 0.8))
-    network = train(task, [best] * folds, weights, members, _part(say, 0.8, 1.0))
-    bent = predict(task.network(), network.w, task.x)
+    network = network_by(task, best, _part(say, 0.8, 1.0))
+    bent = predict(task.network(), network, task.x)
     unseen = _unseen(task, np.stack([straight, bent]), fold, folds)
     errors = np.stack([*unseen, of_trees])
     shares = best_shares(task, errors, fold, folds)
-    w = _mixed(linear.w, network.w, trees_w, shares)
+    w = _mixed(linear, network, trees_w, shares)
     alone = _mean(task, losses_of(task, errors), fold, folds)
     names = ("linear", "network", f"{trees.count} trees")
     parts = tuple(zip(names, alone.tolist(), shares.tolist(), strict=True))
@@ -455,11 +479,22 @@ def within_reach(task: Task, rows: np.ndarray, fitted: np.ndarray) -> tuple[Task
     A residual that keeps its sign pulls as before, since the slope of the loss is bounded; but
     where rows are sparse a network follows a single outlier, and it then gets no farther than that.
     """
-    away = task.y - fitted
-    limit = REACH * residual_scale(away[rows], task.importance()[rows])
-    near = fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
+    limit = reach_of(task, rows, fitted)
+    near = nearer(task.y, fitted, limit)
     far = np.any(~np.isclose(near, task.y)[rows], axis=1).sum()
     return dataclasses.replace(task, y=near), int(far)
+
+
+def reach_of(task: Task, rows: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Return REACH deviations of the residuals of `rows`, for each target."""
+    away = task.y[rows] - fitted[rows]
+    return REACH * residual_scale(away, task.importance()[rows])
+
+
+def nearer(y: np.ndarray, fitted: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Return targets that are no farther from the fit than the limit, where it is above 0."""
+    away = y - fitted
+    return fitted + np.where(limit > 0, np.clip(away, -limit, limit), away)
 
 
 def _straight(task: Task, rows: np.ndarray) -> np.ndarray:

@@ -92,15 +92,20 @@ def _deviations(Z: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
         return away / size
 
 
-def discovery_rates(p: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def discovery_rates(
+    p: Float[np.ndarray, " n"], total: int | None = None
+) -> Float[np.ndarray, " n"]:
     """Return the least false discovery rate at which each row is found (Benjamini and Hochberg).
+
+    `total` is the count of all rows where these are but some, with the least p among them: the rates of
+    the others come out too high then, and never too low.
 
     >>> discovery_rates(np.array([0.001, 0.5, 0.02])).tolist()
     [0.003, 0.5, 0.03]
     """
     order = np.argsort(p)
     n = len(p)
-    raw = p[order] * n / np.arange(1, n + 1)
+    raw = p[order] * (total or n) / np.arange(1, n + 1)
     rates = np.empty(n)
     rates[order] = np.minimum.accumulate(raw[::-1])[::-1]
     return np.minimum(rates, 1.0)
@@ -115,15 +120,16 @@ def suspects(
     numeric: Sequence[Numeric],
     far: tuple[Float[np.ndarray, " n"], float],
     rows: np.ndarray,
+    total: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows that do not go with the others, the most extreme first.
 
     `far` are the robust distances and their limit, `rows` the numbers of the rows in the table, from
-    1.
+    1, and `total` how many it has where these are but some.
     """
     fitted = predict(X)
     t = (y - fitted) / scale
-    rate = discovery_rates(2 * ndtr(-np.abs(t)))
+    rate = discovery_rates(2 * ndtr(-np.abs(t)), total)
     distance, limit = far
     listed = np.flatnonzero((rate <= 0.5) | (distance > limit))
     order = np.lexsort((-distance[listed], -np.abs(t[listed])))
@@ -138,6 +144,7 @@ def suspects(
             hint = _hint(
                 X[i],
                 float(y[i]),
+                float(fitted[i]),
                 predict,
                 scale,
                 target,
@@ -190,6 +197,7 @@ def _farthest(numeric: Sequence[Numeric], away: np.ndarray) -> str | None:
 def _hint(
     x: np.ndarray,
     y: float,
+    expected: float,
     predict: Predict,
     scale: float,
     target: str,
@@ -205,7 +213,6 @@ def _hint(
     """
     best = np.inf
     found = None
-    expected = float(predict(x[None])[0])
     low, high = typical
     for factor, words in FACTORS.items():
         t = abs(y * factor - expected) / scale

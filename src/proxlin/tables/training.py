@@ -340,7 +340,7 @@ def _all_at_once(
         task, x=np.pad(task.x, ((0, 0), (0, columns_for(p) - p)))
     )
     narrow = task.starts(settings, members, dtype)
-    w = _resized(narrow, wide.starts(settings, members, dtype))
+    w = resized(narrow, wide.starts(settings, members, dtype))
     problem = wide.problem(dtype, 1.0, np.ones(n)).padded()
     rows = len(problem)
     s = np.zeros((len(settings), rows), np.float32)
@@ -352,7 +352,7 @@ def _all_at_once(
     method = (task.solver, batch)
     each = (ridges, jnp.asarray(s), steps)
     key = jax.random.key(task.seed)
-    state = _begin(method, problem, w, each)
+    state = begin(method, problem, w, each)
     best = w
     least = jnp.full(len(settings), jnp.inf, dtype)
     for piece in range(PIECES):
@@ -366,7 +366,7 @@ def _all_at_once(
         )
         jax.block_until_ready(least)
         say((piece + 1) / PIECES)
-    return jax.tree.map(np.asarray, _resized(best, narrow))
+    return jax.tree.map(np.asarray, resized(best, narrow))
 
 
 def _unseen_rows(weights: np.ndarray) -> np.ndarray:
@@ -382,7 +382,7 @@ def columns_for(p: int) -> int:
     return power
 
 
-def _resized(w: Params, like: Params) -> Params:
+def resized(w: Params, like: Params) -> Params:
     """Return arrays of other shapes: what is beyond them is dropped, and what they lack is 0."""
 
     def one(x: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -420,7 +420,7 @@ def _own(problem: AbstractProblem, ridge: Array, s: Array) -> AbstractProblem:
 
 
 @compiled
-def _begin(
+def begin(
     method: tuple[str, int], problem: AbstractProblem, w: Params, each: Any
 ) -> Any:
     """Return the states of all fits."""
@@ -449,15 +449,12 @@ def _piece(
 
     `counts` are the steps before this piece, in it, and in all.
     """
-    name, batch = method
     start, length, count = counts
 
     def one(
         state: Any, own: tuple, unseen: Array, best: Params, least: Array
     ) -> tuple[Any, Params, Array]:
-        ridge, s, step = own
-        solver = _Pieces(STOCHASTIC[name](Falling(step, count), batch))
-        fit = _own(problem, ridge, s)
+        fit, solver = _fit_of(method, problem, own, count)
         state, record = advance(fit, solver, state, key, start, Limits(start + length))
         # Without rows to look at the last iterate is the answer: every loss is then 0.
         loss = jnp.mean(unseen * jax.vmap(problem.outer.value)(fit.stack(record.w)))
@@ -468,3 +465,35 @@ def _piece(
         return state, best, jnp.where(better, loss, least)
 
     return jax.vmap(one)(states, each, unseen, best, least)
+
+
+@compiled
+def onward(
+    method: tuple[str, int],
+    problem: AbstractProblem,
+    states: Any,
+    key: Array,
+    each: Any,
+    counts: tuple,
+) -> tuple[Any, Params]:
+    """Return every fit after the next steps, on rows that may be others than before; `counts` are as
+    in `_piece`.
+    """
+    start, length, count = counts
+
+    def one(state: Any, own: tuple) -> tuple[Any, Params]:
+        fit, solver = _fit_of(method, problem, own, count)
+        state, record = advance(fit, solver, state, key, start, Limits(start + length))
+        return state, record.w
+
+    return jax.vmap(one)(states, each)
+
+
+def _fit_of(
+    method: tuple[str, int], problem: AbstractProblem, own: tuple, count: Array
+) -> tuple[AbstractProblem, AbstractSolver]:
+    """Return the problem of a fit, and its solver for so many steps."""
+    name, batch = method
+    ridge, s, step = own
+    solver = _Pieces(STOCHASTIC[name](Falling(step, count), batch))
+    return _own(problem, ridge, s), solver

@@ -38,11 +38,11 @@ def read_parquet(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
     try:
         about = parquet.ParquetFile(file)
         size = size_of(file)
-        unpacked = _parquet_bytes(about.metadata)
+        unpacked = parquet_bytes(about.metadata)
         check_unpacked(path, size, unpacked)
         # as it is read, as columns, and while one becomes the other
         check_fits(path, 3 * unpacked)
-        _check_types(path, about.schema_arrow)
+        check_types(path, about.schema_arrow)
         # A text that repeats is kept once, as it is in the file.
         columns = [
             about.metadata.schema.column(j) for j in range(about.metadata.num_columns)
@@ -55,7 +55,7 @@ def read_parquet(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
         names = table.column_names
     except (arrow.ArrowException, *UNREAD) as error:
         raise UserError(f"{path} is not a Parquet file ({reason(error)}).") from error
-    return _frame(path, names, table.columns)
+    return frame_of(path, names, table.columns)
 
 
 def read_arrow(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
@@ -80,7 +80,7 @@ def read_arrow(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
         check_fits(path, 3 * unpacked)
         file.seek(start)
         stream = ipc.open_stream(file)
-        _check_types(path, stream.schema)
+        check_types(path, stream.schema)
         table = stream.read_all()
         # Offsets of texts that lead out of their buffer would be followed.
         table.validate(full=True)
@@ -89,17 +89,17 @@ def read_arrow(path: Path, file: BufferedIOBase, reading: Reading) -> Frame:
         raise UserError(
             f"{path} is not an Arrow or Feather file, or it is damaged ({reason(error)})."
         ) from error
-    return _frame(path, names, table.columns)
+    return frame_of(path, names, table.columns)
 
 
-def _frame(path: Path, names: list[str], columns: list[Any]) -> Frame:
+def frame_of(path: Path, names: list[str], columns: list[Any]) -> Frame:
     if not names:
         raise UserError(f"{path} has no columns.")
     pairs = zip(names, columns, strict=True)
     return Frame(str(path), tuple(_typed(path, name, cells) for name, cells in pairs))
 
 
-def _check_types(path: Path, schema: Any) -> None:
+def check_types(path: Path, schema: Any) -> None:
     """Refuse a column of lists or records by its type, before it is read."""
     for field in schema:
         if pyarrow().types.is_nested(field.type):
@@ -108,7 +108,7 @@ def _check_types(path: Path, schema: Any) -> None:
             )
 
 
-def _parquet_bytes(about: Any) -> int:
+def parquet_bytes(about: Any) -> int:
     """Return what the columns of a Parquet file take, by what the file says of itself before it is
     unpacked.
 
