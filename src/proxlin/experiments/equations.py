@@ -78,7 +78,7 @@ SECONDS = {
     "sgd-sarah": 1.2e-9,
     "sgd-svrg": 1.2e-9,
 }
-START = 0.3  # seconds of a case that are not in proportion to its data
+START = 0.5  # seconds of a case that are not in proportion to its data
 
 Found = Mapping[tuple[str, str], Tuned]  # by data and method
 
