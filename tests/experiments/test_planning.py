@@ -1,10 +1,13 @@
 """Figures 3 and 4: a case, the whole study on made-up results, and the rules of its verdicts."""
 
+from importlib.resources import files
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proxlin.cli.main import main
 from proxlin.data import map_sources
 from proxlin.data.maps import METRICS, path_metrics
 from proxlin.errors import UserError
@@ -266,6 +269,12 @@ def test_maps_of_a_folder_of_tiles(tmp_path, monkeypatch):
     ):
         with pytest.raises(UserError, match=words):
             map_sources.origin_of(source, 3, 4)
+    config = files("proxlin").joinpath("experiments/configs/fig4.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(config.replace('source = "drawn"', 'source = "warcraft"'))
+    out = tmp_path / "out"
+    assert main(["reproduce", "fig4", "--config", str(mine), "--out", str(out)]) == 2
+    assert not out.exists()
 
 
 def test_wrong_configs_are_refused():
