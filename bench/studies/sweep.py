@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 from proxlin.experiments.engine.workers import prepare
 from proxlin.files.writing import write_file
@@ -197,7 +198,7 @@ def workers_row(minutes: float) -> dict:
     }
 
 
-def cases_of(name: str) -> list[dict]:
+def cases_of(name: str) -> Iterator[dict]:
     """Time the case of a study's plan that is thought to be the longest, for each method and data set."""
     from proxlin.experiments import experiments
     from proxlin.experiments.engine.workers import execute
@@ -208,7 +209,6 @@ def cases_of(name: str) -> list[dict]:
         label = (case.settings.get("data", ""), case.settings.get("method", ""))
         if label not in longest or case.work > longest[label].work:
             longest[label] = case
-    rows = []
     for (data, method), case in longest.items():
         for _ in range(2):  # the first compiles
             start = time.process_time()
@@ -216,15 +216,23 @@ def cases_of(name: str) -> list[dict]:
             seconds = time.process_time() - start
         if outcome.error is not None:
             raise RuntimeError(outcome.error)
-        rows.append(
-            {
-                "row": f"{name} {data} {method}",
-                "seconds": seconds,
-                "ratio": case.work / seconds,
-                "target": "",
-            }
-        )
-    return rows
+        yield {
+            "row": f"{name} {data} {method}",
+            "seconds": seconds,
+            "ratio": case.work / seconds,
+            "target": "",
+        }
+
+
+def measured(arguments: argparse.Namespace) -> Iterator[dict]:
+    """Measure what is asked for, row by row."""
+    if arguments.cases:
+        yield from cases_of(arguments.cases)
+        return
+    yield case_row(arguments.repeats)
+    yield threads_row(3)
+    if arguments.minutes:
+        yield workers_row(arguments.minutes)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -244,16 +252,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args(argv)
     prepare()
-    if arguments.cases:
-        table = cases_of(arguments.cases)
-    else:
-        table = [case_row(arguments.repeats), threads_row(3)]
-        if arguments.minutes:
-            table.append(workers_row(arguments.minutes))
-    for row in table:
+    table = []
+    for row in measured(arguments):
+        table.append(row)
         spread = f" ({row['low']:.2f} to {row['high']:.2f})" if "low" in row else ""
         print(
-            f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}"
+            f"{row['row']:8s} {row['seconds']:8.2f} s   {row['ratio']:.2f}{spread}   {row['target']}",
+            flush=True,
         )
     if arguments.json:
         write_file(arguments.json, json.dumps(table, indent=1).encode())

@@ -1,13 +1,17 @@
 """Figures 3 and 4: a case, the whole study on made-up results, and the rules of its verdicts."""
 
+from importlib.resources import files
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proxlin.cli.main import main
+from proxlin.data import map_sources
 from proxlin.data.maps import METRICS, path_metrics
 from proxlin.errors import UserError
-from proxlin.experiments import planning_maps, planning_picture
+from proxlin.experiments import planning_picture
 from proxlin.experiments.engine.base import Context
 from proxlin.experiments.engine.config import parse, shipped
 from proxlin.experiments.planning import (
@@ -224,7 +228,7 @@ def test_maps_of_warcraft_files(tmp_path, monkeypatch):
         weights = rng.integers(1, 4, (count, 3, 3)).astype(float)
         np.save(base / f"{split}_vertex_weights.npy", weights)
         np.save(base / f"{split}_shortest_paths.npy", np.zeros((count, 3, 3), np.uint8))
-    origin = planning_maps.origin_of("mine", 3, 4)
+    origin = map_sources.origin_of("mine", 3, 4)
     assert origin.label == "Warcraft maps (another file)"
     known, validation, test = parts_from("mine")
     assert (len(known), len(validation), len(test)) == (6, 5, 5)
@@ -257,14 +261,20 @@ def test_maps_of_a_folder_of_tiles(tmp_path, monkeypatch):
     assert (
         np.ptp(test.tiles().astype(int), axis=(2, 3, 4)).max() < 60
     )  # one tile a cell
-    assert planning_maps.origin_of(str(tmp_path), 3, 4).kind == "generated"
+    assert map_sources.origin_of(str(tmp_path), 3, 4).kind == "generated"
     monkeypatch.setenv("PROXLIN_CACHE", str(tmp_path / "cache"))
     for source, words in (
         ("warcraft", "`proxlin data get warcraft` downloads them"),
         (str(tmp_path / "none"), "there is no such folder of tiles or Warcraft files"),
     ):
         with pytest.raises(UserError, match=words):
-            planning_maps.origin_of(source, 3, 4)
+            map_sources.origin_of(source, 3, 4)
+    config = files("proxlin").joinpath("experiments/configs/fig4.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(config.replace('source = "drawn"', 'source = "warcraft"'))
+    out = tmp_path / "out"
+    assert main(["reproduce", "fig4", "--config", str(mine), "--out", str(out)]) == 2
+    assert not out.exists()
 
 
 def test_wrong_configs_are_refused():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.map_sources import DRAWN, content_of, origin_of
 from ..data.maps import METRICS
 from ..data.origin import Origin
 from ..plots.curves import Curve, draw
@@ -30,7 +31,6 @@ from .engine.study import (
     tuned_plan,
 )
 from .engine.verdicts import verdict_of
-from .planning_maps import DRAWN, content_of, origin_of
 from .planning_task import GRIDS
 from .tasks import DECAYS, LABELS
 from .tuning import Entry, Seeds, Tuned, against_full_grid, first_seed, tune
@@ -56,7 +56,7 @@ class Config:
     """What a profile sets: `maps` to train on, `ridges` times their number; bands of the rules are in cells.
 
     `check`: the ridges at which PLI's search is compared with a full grid; `source`: where the maps come from, as
-    planning_maps.py says.
+    `data.map_sources` says.
     """
 
     maps: int

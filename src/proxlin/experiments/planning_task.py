@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..data.map_sources import Parts, draw_maps
 from ..data.maps import METRICS, Maps, TileRewards, path_metrics
 from ..data.metrics import exact_share, outputs
 from ..oracles import MonotonePaths
@@ -24,7 +25,6 @@ from ..run import Followed
 from ..tuning.axes import HALF_DECADE
 from ..tuning.search import Axis, Choice, Lattice
 from ..types import Params
-from .planning_maps import Parts, draw_maps
 from .tasks import start_key, structured_problem, structured_run
 
 SHARES = (

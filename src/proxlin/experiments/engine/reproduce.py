@@ -65,43 +65,45 @@ def reproduce(
 ) -> Path:
     """Run what is not in the store yet; returns the path of the report."""
     experiments = list(experiments)
-    with open_store(request.out) as store, closing(engine):
-        check_folder(
-            request.out,
-            (
-                report.PAGE,
-                "cases.parquet",
-                "timings/runs.csv",
-                "tables/any",
-                "figures/any",
-            ),
-        )
+    with closing(engine):
+        # Files that are missing are refused before there is a folder.
         data = {each.name: request.data(each) for each in experiments}
-        done = {
-            each.name: store.begin(each.name, request.of(each, data[each.name]))
-            for each in experiments
-        }
-        for experiment in experiments:
-            if done[experiment.name]:
-                say(f"{experiment.name}: kept from an earlier run.")
-            else:
-                say(f"{experiment.name}: {experiment.title}.")
-                found = _run(
-                    experiment,
-                    data[experiment.name],
-                    request,
-                    say,
-                    store,
-                    engine,
-                    workers,
-                )
-                store.finish(experiment.name, found)
-                for each in found["verdicts"]:
-                    say(
-                        f"  {each['claim']}: {each['verdict']} ({each['profile']} profile; data: {each['data']})"
+        with open_store(request.out) as store:
+            check_folder(
+                request.out,
+                (
+                    report.PAGE,
+                    "cases.parquet",
+                    "timings/runs.csv",
+                    "tables/any",
+                    "figures/any",
+                ),
+            )
+            done = {
+                each.name: store.begin(each.name, request.of(each, data[each.name]))
+                for each in experiments
+            }
+            for experiment in experiments:
+                if done[experiment.name]:
+                    say(f"{experiment.name}: kept from an earlier run.")
+                else:
+                    say(f"{experiment.name}: {experiment.title}.")
+                    found = _run(
+                        experiment,
+                        data[experiment.name],
+                        request,
+                        say,
+                        store,
+                        engine,
+                        workers,
                     )
-            report.write(request.out, store.finished(), store.cases())
-        return request.out / report.PAGE
+                    store.finish(experiment.name, found)
+                    for each in found["verdicts"]:
+                        say(
+                            f"  {each['claim']}: {each['verdict']} ({each['profile']} profile; data: {each['data']})"
+                        )
+                report.write(request.out, store.finished(), store.cases())
+            return request.out / report.PAGE
 
 
 def _run(

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.cache import data_folder, md5, sha256
-from ..data.maps import (
+from ..errors import UserError
+from .cache import data_folder, md5, sha256
+from .maps import (
     CHECKSUMS,
     Maps,
     load_warcraft,
@@ -22,9 +23,8 @@ from ..data.maps import (
     terrain_maps,
     warcraft_folder,
 )
-from ..data.origin import Origin, generated
-from ..data.terrain import read_tiles
-from ..errors import UserError
+from .origin import Origin, generated
+from .terrain import read_tiles
 
 DRAWN = "drawn"
 WARCRAFT = "warcraft"
