@@ -32,6 +32,7 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "slips": "errors of phi, explained",
             "shown": "texts of values",
             "errors": "UserError",
+            "later": "names that load late",
             "cost": "calls, prices, status",
             "files": "atomic writes, npz",
             "compiled": "programs kept by shape",

@@ -3,13 +3,13 @@ first call.
 """
 
 import math
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.core
-import jax.experimental.sparse
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -184,11 +184,21 @@ def number(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> 
     return full
 
 
+def _test_of_sparse() -> Callable[[Any], bool]:
+    """Return whether x is a sparse matrix of JAX's: there is none before its module is imported,
+    which takes a tenth of a second.
+    """
+    sparse = sys.modules.get("jax.experimental.sparse")
+    if sparse is None:
+        return lambda x: False
+    return lambda x: isinstance(x, sparse.JAXSparse)
+
+
 def checked_data(data: Any) -> Any:
     """Return the data as jax arrays, or raise a sentence unless they have a common axis n > 0 and
     finite numbers.
     """
-    is_sparse = lambda x: isinstance(x, jax.experimental.sparse.JAXSparse)
+    is_sparse = _test_of_sparse()
     leaves = jax.tree_util.tree_leaves_with_path(data, is_leaf=is_sparse)
     if any(is_sparse(x) for _, x in leaves):
         raise TypeError(

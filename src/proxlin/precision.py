@@ -22,7 +22,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from .types import has_x64, is_concrete, is_here
+from .types import has_x64, is_concrete, is_here, on_device
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +63,9 @@ def scope(wide: bool) -> contextlib.AbstractContextManager:
 def as_jax(x: Any) -> Any:
     """Return an array of NumPy as a jax array, except for float64 that JAX would cut: that stays."""
     if has_x64() or not is_wide(x):
-        return jnp.asarray(x)
+        return (
+            on_device(x) if isinstance(x, np.ndarray | np.generic) else jnp.asarray(x)
+        )
     if isinstance(x, jax.Array) and is_concrete(x) and _is_in_one_place(x):
         return np.asarray(x)
     return x
@@ -134,7 +136,7 @@ def _is_named_functions(x: Any) -> bool:
 def _taken_up(x: Any) -> Any:
     """Return an array that was at rest as a jax array, in the precision of the scope."""
     if isinstance(x, np.ndarray) and x.dtype in WIDE:
-        return jnp.asarray(x)
+        return on_device(x)
     if is_wide(x) and is_concrete(x) and not has_x64():
         narrow = np.complex64 if x.dtype == np.complex128 else np.float32
         with scope(True):  # else JAX would warn of a dtype that it has not

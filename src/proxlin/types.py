@@ -39,6 +39,14 @@ def has_x64() -> bool:
     return bool(jax.config.read("jax_enable_x64"))
 
 
+def on_device(x: Any) -> Array:
+    """Return an array of NumPy as a jax array.
+
+    `jnp.asarray` compiles a program for every new shape, a hundredth of a second each.
+    """
+    return jax.device_put(x)
+
+
 def with_arrays(w: Params, data: Any = None) -> Params:
     """Return w with its floating-point numbers (Python's and NumPy's) as arrays of no axes: they
     are parameters too.
@@ -58,7 +66,7 @@ def with_arrays(w: Params, data: Any = None) -> Params:
     def convert(x: Any) -> Any:
         if not is_number(x):
             return x
-        return np.asarray(x, np.float64) if wide else jnp.asarray(x, dtype)
+        return np.asarray(x, np.float64) if wide else on_device(np.asarray(x, dtype))
 
     return jax.tree.map(convert, w)
 

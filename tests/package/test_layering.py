@@ -17,7 +17,7 @@ ROOT = Path(proxlin.__file__).parent
 LAYERS = (
     (
         *("types", "precision", "checks", "inputs", "slips", "shown"),
-        *("errors", "cost", "files", "compiled", "jaxprs"),
+        *("errors", "cost", "files", "compiled", "jaxprs", "later"),
     ),
     ("outers", "oracles", "inners", "rollouts", "networks", "schedules", "penalties"),
     ("problem",),

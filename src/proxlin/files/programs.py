@@ -15,7 +15,8 @@ import jax
 from ..errors import MissingExtra
 from .folders import cache_folder
 
-SECONDS = 0.1  # of compiling, above which a program is kept
+# of compiling, above which a program is kept: reading one takes about half as long
+SECONDS = 0.02
 MOST = (
     2**29
 )  # bytes of programs: when there are more, the oldest go until half of it is left

@@ -51,6 +51,7 @@ from ..types import (
     has_x64,
     is_concrete,
     is_parameter,
+    on_device,
     parameters,
 )
 from . import rows
@@ -324,8 +325,8 @@ class AbstractProblem(eqx.Module):
             added = np.broadcast_to(rows[:1], (more, *rows.shape[1:]))
             return np.concatenate([rows, added])
 
-        data, weights = jax.tree.map(lambda x: jnp.asarray(pad(x)), rows)
-        return _replace(self, data=data, weights=weights, count=jnp.int32(n))
+        data, weights = jax.tree.map(lambda x: on_device(pad(x)), rows)
+        return _replace(self, data=data, weights=weights, count=on_device(np.int32(n)))
 
     def all_rows(self) -> "AbstractProblem":
         """Return this problem with its added rows as samples: the largest one of its shapes.

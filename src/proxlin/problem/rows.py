@@ -15,7 +15,6 @@ import jax
 import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
@@ -227,6 +226,9 @@ def _check_rows(rows: list[int], devices: Sequence[Any]) -> None:
     """Raise the same sentence on every process unless each device gets as many rows as the others."""
     mine = sum(device.process_index == jax.process_index() for device in devices)
     if jax.process_count() > 1:
+        # It takes a while to import, and few need it.
+        from jax.experimental import multihost_utils
+
         every = np.asarray(
             multihost_utils.process_allgather(np.asarray([mine, *rows]))
         ).reshape(jax.process_count(), -1)

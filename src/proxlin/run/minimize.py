@@ -26,7 +26,7 @@ from ..inners import check_touched
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info, check_solver
-from ..types import Params, dtype_of, is_parameter
+from ..types import Params, dtype_of, is_parameter, on_device
 from .auto import choose
 from .loop import Limits, Record, advance, initial_state
 from .progress import Progress
@@ -276,7 +276,7 @@ class _Run:
                 raise ValueError(
                     "This solution was saved by a solver with other settings or for another w."
                 )
-            self.state = structure.unflatten([jnp.asarray(x) for x in old.state.leaves])
+            self.state = structure.unflatten([on_device(x) for x in old.state.leaves])
 
     def _check_resume(self, old: Solution, w: Params) -> None:
         if old.status == Status.diverged:
@@ -327,8 +327,8 @@ class _Run:
         return length
 
     def advance(self, length: int) -> None:
-        start = jnp.asarray(self.step, jnp.int32)
-        limits = Limits(jnp.asarray(self.step + length, jnp.int32))
+        start = on_device(np.int32(self.step))
+        limits = Limits(on_device(np.int32(self.step + length)))
         (self.state, record), seconds = self.call(
             advance, self.state, self.key, start, limits
         )

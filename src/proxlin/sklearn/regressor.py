@@ -12,14 +12,15 @@ from typing import Any, no_type_check
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..compiled import Compiled, call
 from ..cost import Status
 from ..files.programs import keep_programs
-from ..inference import mm_estimate
 from ..inners import residual
 from ..networks import MLP
 from ..outers import AbstractOuter, AbstractProximable, Quantile
@@ -29,7 +30,7 @@ from ..solvers import AbstractSolver
 from ..subproblem import solve_subproblem
 from ..tables.losses import LOSSES, NEARLY_SUPPORT, at_scale, has_scale
 from ..tables.standardize import LEAST, Units, residual_scale, units_of
-from ..types import Params
+from ..types import Params, on_device
 from .arguments import refuse_texts, seed_of, weights_of, widths_of
 from .outputs import NamedOutputs, names_of
 from .warm_start import (
@@ -396,7 +397,7 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         first = in_other_features(self._w[0], before, self._units)
         w = [first, *self._w[1:]]
         w[-1] = in_other_targets(w[-1], before, self._units)
-        return jax.tree.map(jnp.asarray, w)
+        return jax.tree.map(on_device, w)
 
     def _residual_scale(
         self, w: Params, X: np.ndarray, y: np.ndarray, s: np.ndarray, given: Units
@@ -428,9 +429,7 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
             with np.errstate(over="ignore", invalid="ignore"):
                 return x @ w[0]["W"].T + w[0]["b"]
         with jax.enable_x64(True):
-            return np.asarray(
-                jax.vmap(lambda row: self._network()(w, row))(jnp.asarray(x))
-            )
+            return np.asarray(call(_images, self._network(), w, x))
 
     def _loss(self) -> AbstractProximable:
         loss = self.loss
@@ -459,6 +458,8 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
             raise ValueError(
                 "loss 'mm' finds the weights of the rows itself; leave sample_weight out, or take another loss."
             )
+        from ..inference import mm_estimate
+
         X, y, _ = self._checked(X, y, None, first=True)
         found = [
             mm_estimate(
@@ -483,15 +484,15 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
     def _problem(self, X: np.ndarray, y: np.ndarray, s: np.ndarray) -> MeanOfLosses:
         loss = at_scale(self._loss(), y.shape[1], self._sigma)
         data = (
-            jnp.asarray(self._units.features(X)),
-            jnp.asarray(self._units.targets(y)),
+            on_device(self._units.features(X)),
+            on_device(self._units.targets(y)),
         )
         return MeanOfLosses(
             residual(self._network()),
             loss,
             data,
             ridge=self.ridge,
-            weights=jnp.asarray(s),
+            weights=on_device(s),
         )
 
     def _network(self) -> MLP:
@@ -500,15 +501,23 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
 
     def _start(self) -> Params:
         """Return a random start of a network, and 0 for a linear model, whose problem is convex."""
-        w = self._network().init(
-            jax.random.key(seed_of(self.random_state)), jnp.float64
-        )
-        if len(w) == 1:
-            return jax.tree.map(jnp.zeros_like, w)
-        return w
+        network = self._network()
+        if widths_of(self.hidden):
+            key = jax.random.key(seed_of(self.random_state))
+            # One program: its operations one by one take ten times as long to compile.
+            w, _ = Compiled(network, quick=True)(MLP.init, key, jnp.float64)
+            return w
+        features = network.sizes[0]
+        targets = network.sizes[-1]
+        zeros = {"W": np.zeros((targets, features)), "b": np.zeros(targets)}
+        return [jax.tree.map(on_device, zeros)]
 
     def _keep(self, w: Params) -> None:
         self._w = jax.tree.map(np.asarray, w)
+
+
+def _images(network: MLP, w: Params, x: Array) -> Array:
+    return jax.vmap(lambda row: network(w, row))(x)
 
 
 def _warn(sentence: str) -> None:

@@ -152,7 +152,9 @@ def prices(problem: AbstractProblem, w: Params) -> Prices:
 def _sizes(problem: AbstractProblem, w: Params) -> tuple[int, int, int]:
     """Return the number of blocks, of outputs and of parameters."""
     d = sum(x.size for x in jax.tree.leaves(parameters(w)))
-    return problem.coefficients().shape[0], problem.outputs(w), d
+    # Traced, as its operations would be compiled one by one for every new shape.
+    m = jax.eval_shape(problem.coefficients).shape[0]
+    return m, problem.outputs(w), d
 
 
 def solve(
