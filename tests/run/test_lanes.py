@@ -7,6 +7,7 @@ import pytest
 
 import proxlin as px
 from proxlin.run.lanes import fits
+from proxlin.subproblem import dual_set
 
 START = jnp.asarray([1.0, 0.5, 0.0])
 GRID = jnp.linspace(0.0, 3.0, 12)[:, None]
@@ -114,3 +115,22 @@ def test_starts_and_weights_have_lanes_too():
     for y, start, value in zip(ys, starts, found.value, strict=True):
         single = px.solve(problem(y), start)
         assert float(value) == pytest.approx(float(single.value), rel=1e-7)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", OUTERS)
+def test_a_set_says_how_its_maximizer_moves(name):
+    """diag(a) - b b' is the derivative of maximizer(z, rho), by differences at points off its kinks."""
+    V, _ = dual_set(OUTERS[name])
+    rng = np.random.default_rng(2)
+    k = 1 if V.separable else 4
+    z = jnp.asarray(rng.normal(size=(40, k)))
+    dz = jnp.asarray(rng.normal(size=(40, k)))
+    rho = jnp.asarray(rng.uniform(0.2, 4.0, size=40))
+    h = 1e-7
+    ends = [V.maximizer(z + sign * h * dz, rho) for sign in (1, -1)]
+    a, b = V.response(z, rho)
+    moved = a * dz
+    if b is not None:
+        moved = moved - b * jnp.sum(b * dz, axis=-1, keepdims=True)
+    np.testing.assert_allclose((ends[0] - ends[1]) / (2 * h), moved, atol=1e-6)

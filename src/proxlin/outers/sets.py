@@ -5,6 +5,7 @@
 Arrays hold n blocks of size k: `v` and `z` are (n, k), `rho` is (n,).
 
 - Every set answers a first-order method: `maximizer`, `value`, `project`, `excess`, `drift`, `radius`.
+- A set that `responds` tells Newton's method how its maximizer moves with z.
 - A set with `free` and `along_face` tells a second-order method where f has its kinks.
 - A set with a barrier answers an interior point too. There `y` are the multipliers of V, kept strictly inside their
   cone, and z = normal(y) is the vector that they put in the normal cone of V at v:
@@ -75,10 +76,15 @@ class AbstractSet(eqx.Module):
     unbounded: ClassVar[bool] = False  # all of R^k
     flat: ClassVar[bool] = False  # inside of {sum_j v_j = 1}: directions have the sum 0
     has_origin: ClassVar[bool] = True  # 0 is in V
+    responds: ClassVar[bool] = False  # `response` is known
 
     @abc.abstractmethod
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         """Return argmax_{v in V} <z, v> - rho/2 |v|^2; for rho = 0 one of them."""
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, Blocks | None]:
+        """Return a, b, where d maximizer(z, rho) = (diag(a) - b b') dz, for rho > 0; None for b = 0."""
+        raise TypeError(f"{type(self).__name__} does not know how its maximizer moves.")
 
     def value(self, z: Blocks, rho: Each) -> Each:
         """Return f_i(z_i)."""
@@ -213,10 +219,14 @@ class Space(AbstractSet):
     """V = R^k, f(z) = |z|^2 / (2 rho). Needs rho > 0 (a block of zeros may have rho = 0)."""
 
     unbounded: ClassVar[bool] = True
+    responds: ClassVar[bool] = True
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         r = rho[:, None]
         return jnp.where(r > 0, _over(z, r), jnp.zeros_like(z))
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, None]:
+        return jnp.broadcast_to(_over(jnp.ones_like(rho), rho)[:, None], z.shape), None
 
     def drift(self, z: Blocks, v: Blocks, rho: Each, error: Blocks) -> Each:
         """The excess is |z - rho v|^2 / (2 rho)."""
@@ -276,10 +286,20 @@ class Ball(AbstractBarrier):
     """
 
     round: ClassVar[bool] = True
+    responds: ClassVar[bool] = True
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         length = jnp.maximum(norms(z), rho)[:, None]
         return jnp.where(length > 0, _over(z, length), jnp.zeros_like(z))
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, Blocks]:
+        """On the boundary v = z / |z| moves across z alone."""
+        size = norms(z)
+        length = jnp.maximum(size, rho)[:, None]
+        across = _over(_over(z, length), jnp.sqrt(length))
+        outside = (size > rho)[:, None]
+        a = jnp.broadcast_to(_over(jnp.ones_like(length), length), z.shape)
+        return a, jnp.where(outside, across, jnp.zeros_like(z))
 
     def free(self, v: Blocks) -> Array:
         inside = norms(v) < 1 - _slack(v)
@@ -375,12 +395,19 @@ class Box(AbstractBarrier):
     """
 
     separable: ClassVar[bool] = True
+    responds: ClassVar[bool] = True
 
     low: Array = eqx.field(converter=jnp.asarray)
     high: Array = eqx.field(converter=jnp.asarray)
 
     def ends(self, dtype: Any) -> tuple[Array, Array]:
         return jnp.asarray(self.low, dtype), jnp.asarray(self.high, dtype)
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, None]:
+        low, high = self.ends(z.dtype)
+        r = rho[:, None]
+        inner = (z > r * low) & (z < r * high)
+        return jnp.where(inner, _over(jnp.ones_like(r), r), jnp.zeros_like(z)), None
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         low, high = self.ends(z.dtype)
@@ -586,6 +613,14 @@ class Simplex(AbstractBarrier):
 
     flat: ClassVar[bool] = True
     has_origin: ClassVar[bool] = False
+    responds: ClassVar[bool] = True
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, Blocks]:
+        """Entries of v above 0 move, and keep their sum."""
+        some = (self.maximizer(z, rho) > 0).astype(z.dtype)
+        count = jnp.sum(some, axis=-1, keepdims=True)
+        a = _over(some, rho[:, None])
+        return a, _over(some, jnp.sqrt(count * rho[:, None]))
 
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         """Return max(z - theta, 0) / rho with theta such that it sums to 1 (sort and scan); a
@@ -672,6 +707,8 @@ class CrossPolytope(AbstractBarrier):
     b, p, q), each strictly above 0.
     """
 
+    responds: ClassVar[bool] = True
+
     def maximizer(self, z: Blocks, rho: Each) -> Blocks:
         """Return z / rho where that lies inside, else the point of the simplex for |z|, with the
         signs of z.
@@ -681,6 +718,14 @@ class CrossPolytope(AbstractBarrier):
         inside = (jnp.sum(size, axis=-1, keepdims=True) <= r) & (r > 0)
         on_boundary = jnp.sign(z) * Simplex().maximizer(size, rho)
         return jnp.where(inside, _over(z, r), on_boundary)
+
+    def response(self, z: Blocks, rho: Each) -> tuple[Blocks, Blocks]:
+        r = rho[:, None]
+        size = jnp.abs(z)
+        inside = jnp.sum(size, axis=-1, keepdims=True) <= r
+        a, b = Simplex().response(size, rho)
+        a = jnp.where(inside, _over(jnp.ones_like(z), r), a)
+        return a, jnp.where(inside, jnp.zeros_like(z), jnp.sign(z) * b)
 
     def _inside(self, v: Blocks) -> Array:
         """Whether v_i is an inner point: the whole of u_i is then at the kink 0."""

@@ -3,10 +3,9 @@
     found = run_lanes(static, solver, leaves, queue, limits, lanes)
 
 The steps are those of `ProxLinearAdaptive` (solvers/prox_linear.py), written for arrays in which the lanes
-are neighbours: block i of lane s is row i S + s of the arrays (n S, k) of `subproblem.systems.Lanes`. The three
-loops of a run (steps, attempts, iterations of the interior point) are one: in every turn each lane takes a few
-iterations of its own subproblem, and those whose subproblem is solved accept or reject the step and begin the next
-one. No lane waits for another, and a lane whose problem has ended takes the next one from the queue.
+are the last axis. The three loops of a run (steps, attempts, iterations of `subproblem/newton.py`) are one: in every
+turn each lane takes a few iterations of its own subproblem, and those whose subproblem is solved accept or reject the
+step and begin the next one. No lane waits for another. A lane whose problem has ended takes the next one of the queue.
 
 Steps with curvature are not taken here: a problem that wants one leaves its lane, and goes on elsewhere.
 """
@@ -20,17 +19,24 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ..cost import Calls
-from ..outers.sets import AbstractSet, norms
+from ..outers.sets import AbstractSet
 from ..problem import AbstractProblem, MeanOfLosses
 from ..solvers import curvature
 from ..solvers.base import AbstractSolver, stationarity
 from ..solvers.damping import ACCEPT, TRIES, Damping, share
 from ..solvers.prox_linear import ProxLinearAdaptive
 from ..subproblem import dual_set, is_dense, target
-from ..subproblem.admm import Point, pair
 from ..subproblem.certificate import rounding
-from ..subproblem.interior import State, advance, first_state, is_going
-from ..subproblem.systems import Lanes
+from ..subproblem.newton import (
+    MOST,
+    Lanes,
+    State,
+    advance,
+    dual,
+    first_state,
+    sums,
+    total,
+)
 from ..types import Params
 from .loop import Limits
 
@@ -38,10 +44,12 @@ from .loop import Limits
 WIDEST = 8
 # Blocks times outputs of one problem: above that, the arrays of a few lanes leave the cache.
 MOST_ROWS = 1024
-# Numbers in an array of all lanes: about forty such arrays are used in every turn.
-NUMBERS = 3200
-# Iterations of the interior point between two looks at what is solved: a look costs as much as two.
-ITERATIONS = 3
+# Numbers in an array of all lanes: a few of them, and loops that are not all overhead.
+NUMBERS = 4800
+# Iterations of a linear system.
+LINEAR = 3
+# Iterations between two looks at what is solved.
+ITERATIONS = 4
 
 
 class Static(eqx.Module):
@@ -68,7 +76,7 @@ def fits(problem: AbstractProblem, w: Params, solver: AbstractSolver) -> bool:
     rows = len(problem) * problem.outputs(w)
     d = sum(x.size for x in jax.tree.leaves(w))
     small = d <= WIDEST and rows <= MOST_ROWS and 2 * d < rows
-    known = V.unbounded or V.barrier() is not None
+    known = V.responds
     return small and known and len(problem) > 1 and is_dense(problem, w)
 
 
@@ -79,13 +87,13 @@ def lanes_for(problem: AbstractProblem, w: Params) -> int:
 
 
 class View(eqx.Module):
-    """The expansions of all lanes: c (n S,), u (n S, k), J (d, n, S, k), and the quadratic of each problem: its
-    value, gradient and weight.
+    """The expansions of all lanes, with the weights c (n, S) of the blocks in u (k, n, S) and B (d, k, n, S), and the
+    quadratic of each problem: its value, gradient and weight.
     """
 
     c: Array
     u: Array
-    J: Array
+    B: Array
     offset: Array
     slope: Array
     ridge: Array
@@ -94,97 +102,19 @@ class View(eqx.Module):
 def _view(static: Static, V: AbstractSet, leaves: list, w: Array) -> View:
     """Expand every lane at its w (d, S)."""
 
-    def one(leaves: list, w: Array) -> tuple:
+    def one(leaves: list, w: Array) -> View:
         problem, start = static.treedef.unflatten(leaves)
         _, unravel = ravel_pytree(start)
         at = problem.expand(unravel(w))
         n, k, d = at.jacobian.shape
         blocks = (n * k, 1) if V.separable else (n, k)
         c = jnp.repeat(at.c, blocks[0] // n)
-        quadratic = curvature.quadratic_at(problem, at.w)
-        return c, at.u.reshape(blocks), at.jacobian.reshape(*blocks, d), quadratic
+        u = c[:, None] * at.u.reshape(blocks)
+        B = c[:, None, None] * at.jacobian.reshape(*blocks, d)
+        return View(c, u.T, B.T, *curvature.quadratic_at(problem, at.w))
 
     axes = (list(static.axes), 1)
-    c, u, J, (offset, slope, ridge) = jax.vmap(one, in_axes=axes)(leaves, w)
-    k = u.shape[-1]
-    return View(
-        c.T.reshape(-1),
-        jnp.swapaxes(u, 0, 1).reshape(-1, k),
-        jnp.transpose(J, (3, 1, 0, 2)),
-        offset,
-        slope.T,
-        ridge,
-    )
-
-
-class Sub(eqx.Module):
-    """The subproblems of all lanes in the units of the solver (see `subproblem.dense.Scaled`)."""
-
-    system: Lanes
-    b: Array
-    rho: Array
-    tol: Array
-    gain: Array
-    scale: Array
-    total: Array  # kappa and the weight of the quadratic
-    size: Array
-    state: State | None  # None: V is the whole space, and there is nothing to iterate
-
-
-def _subproblem(
-    V: AbstractSet, rho: Array, view: View, kappa: Array, tol: Array
-) -> Sub:
-    """Set up min_x sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + kappa/2 |x - w|^2 in all lanes."""
-    total = kappa + view.ridge
-    root = jnp.sqrt(total)
-    c = view.c
-    rho = rho * c
-    u = c[:, None] * view.u
-    _, n, lanes, _ = view.J.shape
-    scaled_J = c.reshape(1, n, lanes, 1) / root[None, None, :, None] * view.J
-    plain = Lanes(scaled_J, V.flat, V.separable)
-    size = plain.total(jnp.abs(V.value(u, rho))) + jnp.abs(view.offset)
-    goal = target(tol, size) / 2
-    b = u - plain.push(view.slope / root[None, :])
-
-    unit = jnp.asarray(V.size(), u.dtype)
-    anchor = V.scaled(1 / unit).project(jnp.zeros_like(b))
-    b = unit * b
-    rho = unit**2 * rho
-    z = b
-    if not V.has_origin:
-        z = b - rho[:, None] * anchor - unit**2 * plain.push(plain.pull(anchor))
-    if V.flat:  # f(z + t) = f(z) + t: only differences within a block count
-        z = z - jnp.mean(z, axis=-1, keepdims=True)
-    lengths = norms(z)
-    some = plain.total((lengths > 0).astype(b.dtype))
-    mean = plain.total(lengths) / jnp.maximum(some, 1)
-    scale = jnp.where((mean > 0) & jnp.isfinite(mean), mean, jnp.ones_like(mean))
-    gain = unit / jnp.sqrt(scale)
-
-    each = plain.spread(scale)
-    b = b / each[:, None]
-    rho = rho / each
-    system = Lanes(gain[None, None, :, None] * scaled_J, V.flat, V.separable)
-    state = None
-    barrier = V.scaled(1 / unit).barrier()
-    if barrier is not None:
-        start = pair(system, barrier, b, rho, -system.pull(anchor), anchor)
-        state = first_state(system, barrier, b, rho, start)
-    return Sub(system, b, rho, goal / scale, gain, scale, total, size, state)
-
-
-def _solution(V: AbstractSet, sub: Sub) -> Point:
-    """Return what the solver has found; a linear system where V is the whole space."""
-    if sub.state is not None:
-        return sub.state.best
-    h = jnp.where(sub.rho > 0, sub.rho, jnp.ones_like(sub.rho))[:, None]
-    h = h * jnp.ones_like(sub.b)
-    none = jnp.zeros_like(h)
-    factor = sub.system.factor(h, none)
-    zero = jnp.zeros((sub.system.At.shape[0], sub.tol.size), h.dtype)
-    v, e = sub.system.refined(factor, h, none, zero, sub.b)
-    return pair(sub.system, V, sub.b, sub.rho, e, v)
+    return jax.vmap(one, in_axes=axes, out_axes=-1)(leaves, w)
 
 
 class Trial(eqx.Module):
@@ -197,40 +127,38 @@ class Trial(eqx.Module):
     gap: Array
 
 
-def _trial(V: AbstractSet, rho: Array, view: View, w: Array, sub: Sub) -> Trial:
-    """Return x with its certificate, as `subproblem.exact` and `certificate` compute it for one problem."""
-    found = _solution(V, sub)
-    dtype = found.e.dtype
-    eps = jnp.finfo(dtype).eps
-    total = sub.total[None, :]
-    root = jnp.sqrt(sub.total)[None, :]
-    unit = jnp.asarray(V.size(), dtype)
-    v = V.project(unit * found.v)
-    center = w - view.slope / total
-    x = center + found.e * jnp.sqrt(sub.scale)[None, :] / root
-    moved = root * (x - w)
-    away = root * (x - center)
+def _trial(system: Lanes, offset: Array, w: Array, state: State) -> Trial:
+    """Return x with its certificate, as `subproblem.certificate` computes it for one problem."""
+    V = system.V
+    x = w + state.d
+    moved = x - w
+    z = system.u + system.push(moved)
+    v = dual(system, state, z)
 
-    system = sub.system
-    d, n, _, k = system.At.shape
-    gain = sub.gain[None, :]
-    u = view.c[:, None] * view.u
-    z = u + system.push(moved / gain)
-    sizes = Lanes(jnp.abs(system.At), system.flat, system.diagonal)
-    spread = sizes.push(jnp.abs(moved) / gain)
-    z_error = rounding(d, dtype) * (jnp.abs(u) + spread)
+    dtype = x.dtype
+    d, k, n, _ = system.B.shape
+    pairs = zip(system.B, moved, strict=True)
+    sizes = total([jnp.abs(b * e[None, None, :]) for b, e in pairs])
+    z_error = rounding(d, dtype) * (jnp.abs(system.u) + sizes)
+    of_z = system.of_blocks(V.drift, z, v, system.rho, z_error)
+    excess = system.of_blocks(V.excess, z, v, system.rho)
+    value = system.of_blocks(V.value, z, system.rho)
     # |B|'|v| has a norm of at most the sum of its entries.
-    turn = rounding(n * k, dtype) * jnp.sum(sizes.pull(jnp.abs(v)) / gain, axis=0)
-    blur = 2 * eps * (_length(root * x) + _length(root * center)) + turn
-    rest = _length(away + system.pull(v) / gain)
-    c_rho = rho * view.c
-    gap = system.total(V.excess(z, v, c_rho)) + rest**2 / 2
-    error = system.total(V.drift(z, v, c_rho, z_error)) + blur * (rest + blur / 2)
-    gap = gap + error + n * k * jnp.finfo(dtype).tiny
-    offset = view.offset - jnp.sum(view.slope**2 / total, axis=0) / 2
-    model = system.total(V.value(z, c_rho)) + system.square(away) / 2 + offset
-    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
-    return Trial(x - w, x, v, model, gap)
+    turns = total([jnp.abs(b * v) for b in system.B])
+    *pulled, turn = sums([*[b * v for b in system.B], turns])
+    beyond, drift, value = sums([x[None] for x in (excess, of_z, value)])
+
+    weight = system.weight
+    proximal = weight[None, :] * moved
+    rest = _length(proximal + system.slope + jnp.stack(pulled))
+    eps = jnp.finfo(dtype).eps
+    blur = 2 * eps * (_length(proximal) + _length(system.slope))
+    blur = blur + rounding(n * k, dtype) * turn
+    error = drift + blur * (rest + blur / 2) / weight
+    gap = beyond + rest**2 / (2 * weight) + error + n * k * jnp.finfo(dtype).tiny
+    quadratic = jnp.sum((system.slope + proximal / 2) * moved, axis=0)
+    model = value + quadratic + offset
+    return Trial(moved, x, v, model, jnp.where(jnp.isfinite(gap), gap, jnp.inf))
 
 
 def _length(x: Array) -> Array:
@@ -240,7 +168,7 @@ def _length(x: Array) -> Array:
 class Found(eqx.Module):
     """What is known of each problem of the batch: the iterate, F there and at the start, kappa, the steps, the
     evaluations of F beyond the price of a step, the measure, the gap, whether no step helped, and whether it should
-    go on with curvature.
+    go on elsewhere.
     """
 
     w: Array
@@ -252,7 +180,15 @@ class Found(eqx.Module):
     measure: Array
     gap: Array
     stalled: Array
-    wants_curvature: Array
+    goes_on: Array
+
+
+class Look(eqx.Module):
+    """The expansion of every lane, F there, and its size: the sum of its terms without their signs."""
+
+    view: View
+    value: Array
+    size: Array
 
 
 class Run(eqx.Module):
@@ -262,16 +198,15 @@ class Run(eqx.Module):
     live: Array
     fresh: Array  # the start has not been looked at yet
     w: Array
-    value: Array
+    at: Look
     first: Array
     kappa: Array  # at the begin of the step; the damping grows with every attempt
     damping: Damping
     steps: Array
     tries: Array
     values: Array
-    view: View
-    sub: Sub
-    v: Array  # dual variables of the last step, its decrease, and the slow steps in a row
+    state: State
+    free: Array  # where the last step had its kinks, its decrease, and the slow steps in a row
     decrease: Array
     slow: Array
     found: Found
@@ -294,25 +229,35 @@ class Lane(eqx.Module):
             return jnp.broadcast_to(self.starts.T, (self.starts.shape[1], index.size))
         return self.starts[index].T
 
-    def look(self, index: Array, w: Array) -> View:
-        return _view(self.static, self.V, self.static.taken(self.leaves, index), w)
+    def look(self, index: Array, w: Array) -> Look:
+        view = _view(self.static, self.V, self.static.taken(self.leaves, index), w)
+        none = jnp.zeros_like(view.ridge)
+        system = self.system(view, none, none)
+        each = system.of_blocks(self.V.value, system.u, system.rho)[None]
+        value, size = sums([each, jnp.abs(each)])
+        return Look(view, value + view.offset, size + jnp.abs(view.offset))
 
-    def value(self, view: View) -> Array:
-        """Return F in every lane."""
-        lanes = view.offset.size
-        each = self.V.value(view.c[:, None] * view.u, self.rho * view.c)
-        return jnp.sum(each.reshape(-1, lanes), axis=0) + view.offset
+    def system(self, view: View, kappa: Array, value: Array) -> Lanes:
+        """Return min_x sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + kappa/2 |x - w|^2 in all lanes."""
+        rho = self.rho * view.c
+        weight = kappa + view.ridge
+        return Lanes(
+            self.V, view.B, view.u, rho, view.slope, weight, value - view.offset
+        )
 
-    def first_kappa(self, view: View, value: Array) -> Array:
-        """Return |g|^2 / F, g in dF."""
-        V = self.V
-        v = V.maximizer(view.u, jnp.broadcast_to(self.rho, view.c.shape))
-        weighted = view.c[:, None] * v
-        system = Lanes(view.J, V.flat, V.separable)
-        g = system.pull(weighted) + view.slope
+    def goal(self, at: Look) -> Array:
+        """Return the gap that is wanted of a subproblem; the other half is left to rounding."""
+        return target(self.solver.model.tol, at.size) / 2
+
+    def subgradient(self, at: Look) -> tuple[Array, Array]:
+        """Return dual variables of F in every lane, and kappa = |g|^2 / F for their g in dF."""
+        none = jnp.zeros_like(at.value)
+        system = self.system(at.view, none, none)
+        v = system.of_blocks(self.V.maximizer, system.u, system.rho)
+        g = system.pull(v) + system.slope
         square = jnp.sum(g * g, axis=0)
-        size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
-        return jnp.where(square > 0, square / size, jnp.ones_like(size))
+        size = jnp.maximum(jnp.abs(at.value), jnp.finfo(v.dtype).tiny ** 0.5)
+        return v, jnp.where(square > 0, square / size, jnp.ones_like(size))
 
 
 def _shared(
@@ -364,30 +309,27 @@ def begin(
     index = jnp.minimum(first + jnp.arange(lanes, dtype=jnp.int32), end - 1)
     live = first + jnp.arange(lanes, dtype=jnp.int32) < end
     w = shared.start_of(index)
-    view = shared.look(index, w)
-    value = shared.value(view)
-    kappa = shared.first_kappa(view, value)
+    at = shared.look(index, w)
+    v, kappa = shared.subgradient(at)
     none = jnp.zeros(lanes, jnp.int32)
-    sub = _subproblem(shared.V, shared.rho, view, kappa, solver.model.tol)
-    damping = Damping(kappa, kappa, jnp.zeros(lanes, bool), jnp.ones_like(kappa))
+    no = jnp.zeros(lanes, bool)
     return Run(
         index=index,
         live=live,
-        fresh=jnp.zeros(lanes, bool),
+        fresh=no,
         w=w,
-        value=value,
-        first=value,
+        at=at,
+        first=at.value,
         kappa=kappa,
-        damping=damping,
+        damping=Damping(kappa, kappa, no, jnp.ones_like(kappa)),
         steps=none,
         tries=none,
         values=none,
-        view=view,
-        sub=sub,
-        v=jnp.zeros_like(view.u),
-        decrease=jnp.full_like(value, jnp.inf),
+        state=first_state(shared.system(at.view, kappa, at.value), v),
+        free=jnp.zeros(v.shape, bool),
+        decrease=jnp.full_like(kappa, jnp.inf),
         slow=none,
-        found=_nothing(shared, value.dtype),
+        found=_nothing(shared, kappa.dtype),
         following=first + lanes,
     )
 
@@ -427,66 +369,72 @@ def turn(
 
 
 def _iterate(shared: Lane, run: Run) -> Run:
-    """Take a few iterations of the interior point in all lanes; a solved one may go on, as the best is kept."""
-    sub = run.sub
-    if sub.state is None:
-        return run
-    V = shared.V.scaled(1 / jnp.asarray(shared.V.size(), sub.b.dtype)).barrier()
-    assert V is not None
-    state = jax.lax.fori_loop(
-        0,
-        ITERATIONS,
-        lambda _, s: advance(sub.system, V, sub.b, sub.rho, s),
-        sub.state,
-    )
-    return eqx.tree_at(lambda run: run.sub.state, run, state)
+    """Take a few iterations in all lanes; those that are solved wait."""
+    system = shared.system(run.at.view, run.damping.kappa, run.at.value)
+    goal = shared.goal(run.at)
+
+    def going(carry: tuple[Array, State]) -> Array:
+        count, state = carry
+        waits = state.solved(goal) | ~run.live
+        return (count < ITERATIONS) & ~jnp.all(waits)
+
+    def body(carry: tuple[Array, State]) -> tuple[Array, State]:
+        count, state = carry
+        return count + 1, advance(system, goal, state)
+
+    _, state = jax.lax.while_loop(going, body, (jnp.int32(0), run.state))
+    return eqx.tree_at(lambda run: run.state, run, state)
 
 
 def _finish(shared: Lane, end: Array, run: Run) -> Run:
     """Where a subproblem is solved, accept or reject its step, and begin the next one."""
-    V = shared.V
     solver = shared.solver
     limits = shared.limits
-    sub = run.sub
-    solved = jnp.ones_like(run.live)
-    if sub.state is not None:
-        solved = ~is_going(sub.state, sub.tol)
-    active = run.live & solved & ~run.fresh
-    trial = _trial(V, shared.rho, run.view, run.w, sub)
+    at = run.at
+    state = run.state
+    system = shared.system(at.view, run.damping.kappa, at.value)
+    broken = ~jnp.isfinite(at.value)
+    goal = shared.goal(at)
+    solved = state.solved(goal) | broken
+    exact = (state.gap <= goal) | broken
+    working = run.live & ~run.fresh
+    active = working & solved
+    # A linear system is as good as it gets after one correction.
+    stuck = (
+        working & ~solved & (state.count >= (LINEAR if system.V.unbounded else MOST))
+    )
+    active = active | stuck
+    trial = _trial(system, at.view.offset, run.w, state)
 
     begin = shared.start_of(run.index)
     look = shared.look(run.index, jnp.where(run.fresh[None, :], begin, trial.x))
-    value = shared.value(look)
 
     # The same rules as in solvers/damping.py and ProxLinearAdaptive.step.
-    ratio = share(value, trial.model, sub.size, run.value, run.first)
+    ratio = share(look.value, trial.model, at.size, at.value, run.first)
     tries = run.tries + 1
-    enough = tries >= TRIES
+    enough = (tries >= TRIES) | broken
     taken = active & ((ratio >= ACCEPT) | enough)
     rejected = active & ~taken
-    keep = taken & (value <= run.value)
     length = _length(trial.moved)
-    stalled = ~(value <= run.value) | enough | (length == 0)
-    measure = stationarity(run.damping.kappa * length, run.kappa, sub.size)
+    stalled = ~(look.value <= at.value) | enough | (length == 0)
+    measure = stationarity(run.damping.kappa * length, run.kappa, at.size)
     steps = run.steps + 1
     values = run.values + 1
 
     # The same rules as in curvature.recall and curvature.plan.
-    decrease = run.value - value
+    decrease = at.value - look.value
     slow = jnp.zeros_like(run.slow)
+    free = run.free
     wants_curvature = jnp.zeros_like(taken)
     problem, w_like = _first_problem(shared.static, shared.leaves)
     if curvature.remember(problem, w_like) is not None:
-        counts = (run.view.c > 0)[:, None]
-        lanes = run.index.size
-        free = V.free(trial.v) & counts
-        differ = jnp.any(free != (V.free(run.v) & counts), axis=-1)
-        same = ~jnp.any(differ.reshape(-1, lanes), axis=0)
+        counts = (at.view.c > 0)[None]
+        free = system.of_blocks(system.V.free, trial.v) & counts
+        same = ~jnp.any(free != run.free, axis=(0, 1))
         steady = same & (decrease > curvature.SLOW * run.decrease)
         slow = jnp.where(steady, run.slow + 1, 0)
-        dimension = _face_dimension(V, trial.v, free, lanes)
-        left = run.w.shape[0] - dimension
-        wants_curvature = curvature.pays(problem, w_like, slow, left, value.dtype)
+        left = run.w.shape[0] - _face_dimension(system, trial.v, free)
+        wants_curvature = curvature.pays(problem, w_like, slow, left, decrease.dtype)
 
     over = steps >= limits.steps
     over |= measure <= limits.tol.astype(measure.dtype)
@@ -494,10 +442,17 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
     prices = solver.prices(problem, w_like)
     passes = prices.passes(steps, Calls(value=values), len(problem))
     over |= passes * (1 + 1e-6) >= limits.passes.astype(passes.dtype)
-    leaves_lane = taken & (over | wants_curvature)
+    # No run ends with a step that was not solved to its goal: such a lane goes on with the same subproblem.
+    ends = over | wants_curvature
+    early = taken & ends & ~exact & ~stuck
+    taken = taken & ~early
+    active = active & ~early
+    keep = taken & (look.value <= at.value)
+    leaves_lane = taken & ends
+    unsolved = stuck & (not system.V.unbounded)
 
     w = jnp.where(keep[None, :], trial.x, run.w)
-    least = jnp.where(keep, value, run.value)
+    least = jnp.where(keep, look.value, at.value)
     lowered = run.damping.lowered(ratio)
     raised = run.damping.raised()
     found = _written(
@@ -507,13 +462,13 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
             w.T,
             least,
             run.first,
-            lowered.kappa,
-            steps,
-            values,
+            jnp.where(taken, lowered.kappa, run.kappa),
+            jnp.where(taken, steps, run.steps),
+            jnp.where(taken, values, run.values),
             measure,
             trial.gap,
             stalled,
-            wants_curvature & ~over,
+            unsolved | ~over,
         ),
     )
 
@@ -526,34 +481,34 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
 
     # A fresh lane has been looked at for the first time.
     began = run.fresh
+    v, first_kappa = shared.subgradient(look)
     kappa = jnp.where(taken, lowered.kappa, run.kappa)
-    kappa = jnp.where(began, shared.first_kappa(look, value), kappa)
+    kappa = jnp.where(began, first_kappa, kappa)
     one = jnp.ones_like(kappa)
+    begins = active | began
     now = Damping(
-        jnp.where(rejected, raised.kappa, jnp.where(active | began, kappa, run.damping.kappa)),
-        jnp.where(rejected, raised.tau, jnp.where(active | began, kappa, run.damping.tau)),
+        jnp.where(rejected, raised.kappa, jnp.where(begins, kappa, run.damping.kappa)),
+        jnp.where(rejected, raised.tau, jnp.where(begins, kappa, run.damping.tau)),
         run.damping.curved,
-        jnp.where(rejected, raised.growth, jnp.where(active | began, one, run.damping.growth)),
-    )  # fmt: skip
-    d = run.w.shape[0]
-    view = _pick(keep | began, d, look, run.view)
-    new_sub = _subproblem(V, shared.rho, view, now.kappa, solver.model.tol)
-    of_block = jnp.tile(taken, sub.system.blocks())[:, None]
+        jnp.where(rejected, raised.growth, jnp.where(begins, one, run.damping.growth)),
+    )
+    new_at = _pick(keep | began, look, at)
+    v0 = jnp.where(began[None, None, :], v, trial.v)
+    new_state = first_state(shared.system(new_at.view, now.kappa, new_at.value), v0)
     return Run(
         index=index,
         live=live,
         fresh=fresh,
         w=jnp.where(began[None, :], begin, w),
-        value=jnp.where(began, value, jnp.where(taken, least, run.value)),
-        first=jnp.where(began, value, run.first),
+        at=new_at,
+        first=jnp.where(began, look.value, run.first),
         kappa=kappa,
         damping=now,
         steps=jnp.where(began, 0, jnp.where(taken, steps, run.steps)),
         tries=jnp.where(taken | began, 0, jnp.where(active, tries, run.tries)),
         values=jnp.where(began, 0, jnp.where(active, values, run.values)),
-        view=view,
-        sub=_pick(active | began, d, new_sub, sub),
-        v=jnp.where(of_block, trial.v, run.v),
+        state=_pick(begins, new_state, _exactly(state, early)),
+        free=_pick(taken, free, run.free),
         decrease=jnp.where(began, jnp.inf, jnp.where(taken, decrease, run.decrease)),
         slow=jnp.where(began, 0, jnp.where(taken, slow, run.slow)),
         found=found,
@@ -561,25 +516,23 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
     )
 
 
-def _face_dimension(V: AbstractSet, v: Array, free: Array, lanes: int) -> Array:
+def _face_dimension(system: Lanes, v: Array, free: Array) -> Array:
     """Return the sum of the dimensions of the faces in each lane."""
-    each = jax.vmap(lambda v, free: V.face_dimension(v[None], free[None]))(v, free)
-    return jnp.sum(each.reshape(-1, lanes), axis=0)
+    one = jax.vmap(lambda v, free: system.V.face_dimension(v[None], free[None]))
+    return jnp.sum(system.of_blocks(one, v, free), axis=0)
 
 
-def _pick(which: Array, d: int, new: Any, old: Any) -> Any:
-    """Return the new arrays in these lanes, whatever axis of theirs has the lanes."""
-    lanes = which.size
+def _exactly(state: State, lanes: Array) -> State:
+    """Let these lanes go on to their goal."""
+    share = jnp.where(lanes, 0, state.share)
+    return eqx.tree_at(lambda s: s.share, state, share)
+
+
+def _pick(which: Array, new: Any, old: Any) -> Any:
+    """Return the new arrays in these lanes, the last axis of each."""
 
     def one(x: Array, y: Array) -> Array:
-        if x.ndim == 4:  # (d, n, S, k)
-            mask = which[None, None, :, None]
-        elif x.shape == (d, lanes):
-            mask = which[None, :]
-        else:  # (n S, k), (n S,) or (S,)
-            mask = jnp.tile(which, x.shape[0] // lanes)
-            mask = mask.reshape(-1, *[1] * (x.ndim - 1))
-        return jnp.where(mask, x, y)
+        return jnp.where(which.reshape(*[1] * (x.ndim - 1), -1), x, y)
 
     return jax.tree.map(one, new, old)
 

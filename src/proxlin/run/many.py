@@ -317,7 +317,7 @@ def _solved(
     program = Compiled(static, solver)
     found = _in_lanes(program, batch, limits, lanes, bar)
     result, _ = program(_judge_all, batch.leaves, limits, found)
-    left = np.flatnonzero(np.asarray(found.wants_curvature))
+    left = np.flatnonzero(np.asarray(found.goes_on))
     if left.size:
         result = _go_on(batch, solver, key, limits, slots, found, left, result)
     return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, batch.rest))

@@ -54,14 +54,11 @@ def pair(
 
 
 def better(new: Point, old: Point) -> Point:
-    """Return the one with the smaller gap, in each lane where there are several."""
+    """Return the one with the smaller gap."""
     smaller = new.gap < old.gap
-    of_block = smaller
-    if smaller.ndim:
-        of_block = jnp.tile(smaller, new.v.shape[0] // smaller.size)[:, None]
     return Point(
-        jnp.where(smaller if smaller.ndim == 0 else smaller[None, :], new.e, old.e),
-        jnp.where(of_block, new.v, old.v),
+        jnp.where(smaller, new.e, old.e),
+        jnp.where(smaller, new.v, old.v),
         jnp.where(smaller, new.gap, old.gap),
     )
 

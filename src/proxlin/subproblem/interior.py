@@ -16,7 +16,7 @@ from jax import Array
 
 from ..outers.sets import AbstractBarrier
 from .admm import Point, better, point
-from .systems import AbstractSystem, Lanes
+from .systems import AbstractSystem
 
 BOUNDARY = 0.99  # the share of the way to the boundary that a step takes
 # the share of the way to the centre that the start is moved: the boundary itself has no scaling
@@ -122,10 +122,6 @@ def _direction(
         return dv, de, V.follow(W, s.y, p, dv)
 
     nothing = jax.tree.map(jnp.zeros_like, (s.v, s.e, s.y))
-    if isinstance(
-        system, Lanes
-    ):  # many problems: quick steps are worth a larger program
-        return newton(1, newton(0, nothing))
     # The predictor is a turn of the loop too, so that the system is compiled once.
     return jax.lax.fori_loop(0, 2, newton, nothing)
 

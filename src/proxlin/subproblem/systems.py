@@ -8,12 +8,9 @@ space T of V (T = R^k, or sum dv_i = 0 where V is flat):
     de + A'dv = -r          M dv - A de = q  (on T)          i.e. (A A' + M) dv = q - A r
 
 `Rows` factors A A' + M (nk x nk); `Columns` factors I + A' M^-1 A (d x d) and forms nothing nk x nk.
-`Lanes` is `Columns` for many problems side by side. What a method asks for each problem (a sum over its
-blocks, a step length) is a number for the first two, and a vector with an entry for each lane for the third.
 """
 
 import abc
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -69,7 +66,7 @@ def tangent(k: int) -> np.ndarray:
 
 
 class AbstractSystem(eqx.Module):
-    """The linear algebra of a subproblem, or of many of the same shape."""
+    """The linear algebra of a subproblem."""
 
     @abc.abstractmethod
     def push(self, e: Array) -> Array:
@@ -307,126 +304,6 @@ def _flatten(flat: bool, h: Array, g: Array, x: Array) -> Array:
 def over(flat: bool, h: Array, g: Array, x: Array) -> Array:
     """Return M^-1 x."""
     return jax.lax.rsqrt(h) * _flatten(flat, h, g, root_times(flat, h, g, x))
-
-
-class Lanes(AbstractSystem):
-    """`Columns` for many problems: block i of lane s is row i S + s, and e is (d, S).
-
-    Sums over rows are written as sums of vectors over lanes, which the processor adds side by
-    side; a product of matrices of 50 x 3 for each lane took three times as long.
-    """
-
-    At: Array  # (d, n, S, k)
-    flat: bool = eqx.field(static=True)
-    # V is a product of intervals: M is diagonal
-    diagonal: bool = eqx.field(static=True)
-
-    def blocks(self) -> int:
-        return self.At.shape[1]
-
-    def _apart(self, x: Array) -> Array:
-        """Return an array of all blocks with an axis of lanes, (n, S, ...)."""
-        _, n, lanes, _ = self.At.shape
-        return x.reshape(n, lanes, *x.shape[1:])
-
-    def _together(self, x: Array) -> Array:
-        return x.reshape(-1, *x.shape[2:])
-
-    def total(self, each: Array) -> Array:
-        return jnp.sum(self._apart(each), axis=0)
-
-    def least(self, each: Array) -> Array:
-        return jnp.min(self._apart(each), axis=0)
-
-    def spread(self, number: Array) -> Array:
-        return jnp.tile(number, self.blocks())
-
-    def scaled(self, number: Array, e: Array) -> Array:
-        return number[None, :] * e
-
-    def square(self, e: Array) -> Array:
-        return jnp.sum(e * e, axis=0)
-
-    def push(self, e: Array) -> Array:
-        parts = [a * x[None, :, None] for a, x in zip(self.At, e, strict=True)]
-        return self._together(functools.reduce(jnp.add, parts))
-
-    def pull(self, v: Array) -> Array:
-        v = self._apart(v)
-        return jnp.stack([jnp.sum(a * v, axis=(0, 2)) for a in self.At])
-
-    def _weighted(self, h: Array, g: Array) -> list[Array]:
-        """Return F'A, an array (n, S, k) for each column."""
-        d, _, _, k = self.At.shape
-        rows = self.At.reshape(d, -1, k)
-        if self.diagonal:
-            X = jax.lax.rsqrt(h)[None] * rows
-        else:
-            X = root_times(self.flat, h, g, rows)
-        return [self._apart(x) for x in X]
-
-    def _over(self, h: Array, g: Array, x: Array) -> Array:
-        """Return M^-1 x."""
-        return x / h if self.diagonal else over(self.flat, h, g, x)
-
-    def factor(self, h: Array, g: Array) -> Any:
-        X = self._weighted(h, g)
-        one = jnp.ones((), h.dtype)
-        lift = 1 + 4 * jnp.finfo(h.dtype).eps
-        gram = [
-            [jnp.sum(X[i] * X[j], axis=(0, 2)) for j in range(i + 1)]
-            for i in range(len(X))
-        ]
-        for i, row in enumerate(gram):
-            row[i] = (row[i] + one) * lift
-        return cholesky_of_lanes(gram), h, g
-
-    def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
-        L, h, g = factor
-        de = -solve_lanes(L, r + self.pull(self._over(h, g, q)))
-        return self._over(h, g, q + self.push(de)), de
-
-    def refined(
-        self, factor: Any, h: Array, g: Array, r: Array, q: Array
-    ) -> tuple[Array, Array]:
-        """Solve, and once more for what is left of the first equation, as in `Columns`."""
-        dv, de = self.solve(factor, r, q)
-        more, de2 = self.solve(factor, r + de + self.pull(dv), jnp.zeros_like(q))
-        return dv + more, de + de2
-
-
-def cholesky_of_lanes(G: list[list[Array]]) -> list[list[Array]]:
-    """Return L with L L' = G in every lane, the diagonal inverted; G by the rows of its lower half.
-
-    It is written out: there are a few numbers in each lane, and many lanes.
-    """
-    L: list[list[Array]] = []
-    for i, row in enumerate(G):
-        new: list[Array] = []
-        for j in range(i + 1):
-            left = row[j]
-            for a, b in zip(new[:j], (L[j] if j < i else new)[:j], strict=True):
-                left = left - a * b
-            new.append(jax.lax.rsqrt(left) if i == j else left * L[j][j])
-        L.append(new)
-    return L
-
-
-def solve_lanes(L: list[list[Array]], x: Array) -> Array:
-    """Return (L L')^-1 x, (d, S)."""
-    d = len(L)
-    y: list[Array] = []
-    for i in range(d):
-        left = x[i]
-        for j in range(i):
-            left = left - L[i][j] * y[j]
-        y.append(left * L[i][i])
-    for i in reversed(range(d)):
-        left = y[i]
-        for j in range(i + 1, d):
-            left = left - L[j][i] * y[j]
-        y[i] = left * L[i][i]
-    return jnp.stack(y)
 
 
 System = Rows | AbstractColumns
