@@ -29,11 +29,11 @@ class Sizes:
     The first two are at most the share `most` of the rows each, and all are fewer where rows are wide.
     """
 
-    held: int = 50_000
-    validation: int = 50_000
+    held: int = 25_000
+    validation: int = 25_000
     sample: int = 100_000
     most: float = 0.1
-    cells: int = 8_000_000
+    cells: int = 4_000_000
 
     @property
     def rows(self) -> int:
