@@ -188,7 +188,7 @@ def test_a_small_folder_is_one_table(folder, tmp_path, monkeypatch):
 
 
 BAD = {
-    "empty": ({}, "is an empty folder"),
+    "empty": ({}, "is a folder that is empty."),
     "none": ({"notes.txt": None}, "is a folder without Parquet files"),
     "fewer": (
         {"1.parquet": {"x": [1.0], "y": [1.0]}, "2.parquet": {"x": [1.0]}},

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import proxlin as px
+from proxlin.data.parts import DaskParts
 from proxlin.tables import fitted
 from proxlin.tables.described import Sizes
 
@@ -84,19 +85,24 @@ def test_a_worker_that_dies_changes_nothing(tmp_path, monkeypatch):
     frames = pytest.importorskip("dask.dataframe")
     small = Sizes(held=2000, validation=2000, sample=4000)
     monkeypatch.setattr(fitted, "Sizes", lambda: small)
-    whole = fitted.fit_parts
+    fit_parts = fitted.fit_parts
+    monkeypatch.setattr(
+        fitted, "fit_parts", lambda *asked: fit_parts(*asked, sizes=small)
+    )
     clusters = []
+    begun = []
     died = []
+    begin = DaskParts.begin
 
-    def fit_parts(parts, asked, say):
-        def and_kill(what, share):
-            if clusters and not died:
-                died.append(next(iter(clusters[0].workers.values())).pid)
-                os.kill(died[0], 9)
+    def and_kill(parts, part, work):
+        """Kill a worker in the middle of the second pass, while it has parts to read."""
+        begun.append(begin(parts, part, work))
+        if len(begun) == 12:
+            died.append(next(iter(clusters[0].workers.values())).pid)
+            os.kill(died[0], 9)
+        return begun[-1]
 
-        return whole(parts, asked, and_kill, small)
-
-    monkeypatch.setattr(fitted, "fit_parts", fit_parts)
+    monkeypatch.setattr(DaskParts, "begin", and_kill)
     folder = tmp_path / "table"
     folder.mkdir()
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -104,8 +105,8 @@ def _texts(
     as_json: bool,
     notes: dict[str, str],
 ) -> Iterator[str]:
-    """Yield the predictions of some frames as one text, and collect what a reader should know: of each
-    column what is said first.
+    """Yield the predictions of some frames as one text, and collect what a reader should know: what
+    is said of several frames, of the first.
     """
     import numpy as np
 
@@ -120,7 +121,8 @@ def _texts(
         except ValueError as error:
             raise UserError(f"--interval {interval:g}: {error}") from error
         for note in said:
-            notes.setdefault(note.split(":")[0], note)
+            # counts differ from part to part
+            notes.setdefault(re.sub(r"[0-9]+", "", note), note)
         names = tuple(columns)
         values = np.stack(list(columns.values()), axis=1)
         if as_json:

@@ -151,7 +151,7 @@ def _folder(path: Path, categories: Collection[str]) -> "ParquetParts":
     except OSError as error:
         raise UserError(f"{path} cannot be read ({reason(error)}).") from error
     if empty:
-        raise UserError(f"{path} is an empty folder; put Parquet files into it.")
+        raise UserError(f"{path} is a folder that is empty.")
     if not files:
         raise UserError(f"{path} is a folder without Parquet files (*.parquet, *.pq).")
     return ParquetParts.of(path, files, categories)
@@ -343,7 +343,9 @@ class DaskParts(AbstractParts):
         )
 
     def only(self, names: Sequence[str]) -> "DaskParts":
-        frame = self.frame[list(names)]
+        # the name of a column of pandas need not be a text
+        columns = {str(name): name for name in self.frame.columns}
+        frame = self.frame[[columns[name] for name in names]]
         return replace(
             self, frame=frame, names=tuple(names), partitions=tuple(frame.to_delayed())
         )

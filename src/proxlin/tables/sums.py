@@ -284,8 +284,9 @@ def _newton(
             step = newton_step(now[i].loss, gradient, hessian, columns)
             base[i] = (now[i], value, step)
             now[i] = replace(now[i], B=now[i].B + step)
-            # the features have deviation 1: this bounds the change of the fitted values, about
-            if np.all(np.linalg.norm(step, axis=0) <= SAME * scale[i]):
+            # The features have deviation 1: this bounds the change of the fitted values, about.
+            small = np.linalg.norm(step, axis=0) <= SAME * scale[i]
+            if now[i].loss.kind == "squared" or np.all(small):
                 found.append((i, (now[i], True)))
             else:
                 still.append(i)

@@ -48,7 +48,9 @@ DRAWN = 100  # steps whose randomness is drawn at once
 FITS = 5  # stochastic fits that run as one
 MANY = 10_000  # rows, above which copies of fits cost more than another compilation
 ADAM = 0.01  # its step at the start, in units of a setting
-CELLS = 200_000  # rows times fits that are predicted at once
+CELLS = (
+    50_000  # rows times fits that are predicted at once; trees need kilobytes for each
+)
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
