@@ -32,11 +32,11 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "slips": "errors of phi, explained",
             "shown": "texts of values",
             "errors": "UserError",
-            "later": "names that load late",
             "cost": "calls, prices, status",
             "files": "atomic writes, npz",
             "compiled": "programs kept by shape",
             "jaxprs": "functions by what they compute",
+            "later": "names that load late",
         },
     ),
     (
