@@ -187,6 +187,25 @@ def test_a_network_ends_where_it_did_best_on_rows_it_does_not_see(monkeypatch):
     assert loss(stopped) < loss(ended)
 
 
+@pytest.mark.parametrize("solver", ["adam", "auto"])
+def test_a_fit_does_not_depend_on_the_rows_that_judge_it(solver, monkeypatch):
+    """Early stopping looks at rows that a fit does not see, but never at those of fold -1."""
+    monkeypatch.setattr(training, "LEAST", 200)
+    monkeypatch.setattr(searching, "LARGE", 50)  # one fold
+    asked = Asked(("y",), "l1", hidden=4, solver=solver)
+    x, y = data(80)
+    fold = np.arange(80) % 5 - 1
+    noise = 3 * np.random.default_rng(1).normal(size=y.shape)
+    other = np.where(fold[:, None] == -1, noise, y)
+    settings = (Setting(1.0, 1e-3),)
+    fits = [
+        searching.search(x, targets, asked, fold, lambda *_: None, settings).fits.w
+        for targets in (y, other)
+    ]
+    for a, b in zip(*map(jax.tree.leaves, fits), strict=True):
+        assert np.array_equal(a, b)
+
+
 def test_the_shares_of_a_mixture_are_the_best_of_the_grid():
     """Two errors of opposite sign cancel, and a part that is worse than others alone gets nothing."""
     task = task_of()

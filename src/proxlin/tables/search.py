@@ -151,6 +151,7 @@ def search(
         asked.solver,
         asked.seed,
         s=s,
+        held=~used,
     )
     solver, why = solver_of(task)
     task = dataclasses.replace(task, solver=solver)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..compiled import compiled
 from ..cost import Prices, Status
@@ -86,6 +86,8 @@ class Task:
     trees: tuple[int, int] = (0, 0)
     # how much a row counts, of mean 1; None: all the same
     s: Float[np.ndarray, " n"] | None = None
+    # rows that are held out to judge the fit: nothing of it may depend on them; None: there are none
+    held: Bool[np.ndarray, " n"] | None = None
 
     def importance(self) -> Float[np.ndarray, " n"]:
         """Return how much each row counts."""
@@ -349,6 +351,8 @@ def _all_at_once(
     s[:, :n] = weights
     unseen = np.zeros_like(s)
     unseen[:, :n] = _unseen_rows(weights) * task.importance()
+    if task.held is not None:
+        unseen[:, :n] *= ~task.held
     ridges = jnp.asarray([each.ridge for each in settings], dtype)
     steps = jnp.asarray([each.step / size for each in settings], dtype)
     method = (task.solver, batch)
