@@ -29,19 +29,22 @@ from ..subproblem import dual_set, is_dense, target
 from ..subproblem.certificate import rounding
 from ..subproblem.newton import (
     MOST,
+    AbstractJacobians,
     Lanes,
+    Narrow,
     State,
+    Wide,
     advance,
     dual,
     first_state,
     sums,
-    total,
 )
 from ..types import Params
 from .loop import Limits
 
-# Parameters of one problem: the factorisation is written out, number by number.
-WIDEST = 8
+# Parameters of one problem: up to NARROW of them, its matrices are written out, number by number.
+NARROW = 8
+WIDEST = 48
 # Blocks times outputs of one problem: above that, the arrays of a few lanes leave the cache.
 MOST_ROWS = 1024
 # Numbers in an array of all lanes: a few of them, and loops that are not all overhead.
@@ -87,13 +90,13 @@ def lanes_for(problem: AbstractProblem, w: Params) -> int:
 
 
 class View(eqx.Module):
-    """The expansions of all lanes, with the weights c (n, S) of the blocks in u (k, n, S) and B (d, k, n, S), and the
-    quadratic of each problem: its value, gradient and weight.
+    """The expansions of all lanes, with the weights c (n, S) of the blocks in u (k, n, S) and B, and the quadratic of
+    each problem: its value, gradient and weight.
     """
 
     c: Array
     u: Array
-    B: Array
+    B: AbstractJacobians
     offset: Array
     slope: Array
     ridge: Array
@@ -102,7 +105,9 @@ class View(eqx.Module):
 def _view(static: Static, V: AbstractSet, leaves: list, w: Array) -> View:
     """Expand every lane at its w (d, S)."""
 
-    def one(leaves: list, w: Array) -> View:
+    kind = Narrow if w.shape[0] <= NARROW else Wide
+
+    def one(leaves: list, w: Array) -> tuple[tuple, Array]:
         problem, start = static.treedef.unflatten(leaves)
         _, unravel = ravel_pytree(start)
         at = problem.expand(unravel(w))
@@ -111,10 +116,13 @@ def _view(static: Static, V: AbstractSet, leaves: list, w: Array) -> View:
         c = jnp.repeat(at.c, blocks[0] // n)
         u = c[:, None] * at.u.reshape(blocks)
         B = c[:, None, None] * at.jacobian.reshape(*blocks, d)
-        return View(c, u.T, B.T, *curvature.quadratic_at(problem, at.w))
+        others = (c, u.T, *curvature.quadratic_at(problem, at.w))
+        return others, kind.laid_out(B)
 
     axes = (list(static.axes), 1)
-    return jax.vmap(one, in_axes=axes, out_axes=-1)(leaves, w)
+    of_B = -1 if kind is Narrow else 0
+    (c, u, *rest), B = jax.vmap(one, in_axes=axes, out_axes=(-1, of_B))(leaves, w)
+    return View(c, u, kind(B), *rest)
 
 
 class Trial(eqx.Module):
@@ -132,25 +140,22 @@ def _trial(system: Lanes, offset: Array, w: Array, state: State) -> Trial:
     V = system.V
     x = w + state.d
     moved = x - w
-    z = system.u + system.push(moved)
+    z = system.u + system.B.push(moved)
     v = dual(system, state, z)
 
     dtype = x.dtype
-    d, k, n, _ = system.B.shape
-    pairs = zip(system.B, moved, strict=True)
-    sizes = total([jnp.abs(b * e[None, None, :]) for b, e in pairs])
-    z_error = rounding(d, dtype) * (jnp.abs(system.u) + sizes)
+    d = x.shape[0]
+    k, n, _ = system.u.shape
+    z_error = rounding(d, dtype) * (jnp.abs(system.u) + system.B.push_sizes(moved))
     of_z = system.of_blocks(V.drift, z, v, system.rho, z_error)
     excess = system.of_blocks(V.excess, z, v, system.rho)
     value = system.of_blocks(V.value, z, system.rho)
-    # |B|'|v| has a norm of at most the sum of its entries.
-    turns = total([jnp.abs(b * v) for b in system.B])
-    *pulled, turn = sums([*[b * v for b in system.B], turns])
+    pulled, turn = system.B.pull_sizes(v)
     beyond, drift, value = sums([x[None] for x in (excess, of_z, value)])
 
     weight = system.weight
     proximal = weight[None, :] * moved
-    rest = _length(proximal + system.slope + jnp.stack(pulled))
+    rest = _length(proximal + system.slope + pulled)
     eps = jnp.finfo(dtype).eps
     blur = 2 * eps * (_length(proximal) + _length(system.slope))
     blur = blur + rounding(n * k, dtype) * turn
@@ -254,7 +259,7 @@ class Lane(eqx.Module):
         none = jnp.zeros_like(at.value)
         system = self.system(at.view, none, none)
         v = system.of_blocks(self.V.maximizer, system.u, system.rho)
-        g = system.pull(v) + system.slope
+        g = system.B.pull(v) + system.slope
         square = jnp.sum(g * g, axis=0)
         size = jnp.maximum(jnp.abs(at.value), jnp.finfo(v.dtype).tiny ** 0.5)
         return v, jnp.where(square > 0, square / size, jnp.ones_like(size))
@@ -529,12 +534,15 @@ def _exactly(state: State, lanes: Array) -> State:
 
 
 def _pick(which: Array, new: Any, old: Any) -> Any:
-    """Return the new arrays in these lanes, the last axis of each."""
+    """Return the new arrays in these lanes, the last axis of each array."""
 
-    def one(x: Array, y: Array) -> Array:
+    def one(x: Any, y: Any) -> Any:
+        if isinstance(x, AbstractJacobians):
+            return x.picked(which, y)
         return jnp.where(which.reshape(*[1] * (x.ndim - 1), -1), x, y)
 
-    return jax.tree.map(one, new, old)
+    is_leaf = lambda x: isinstance(x, AbstractJacobians)
+    return jax.tree.map(one, new, old, is_leaf=is_leaf)
 
 
 def _written(found: Found, index: Array, now: Found) -> Found:

@@ -14,6 +14,7 @@ dual variables of the last step, one or two iterations are enough.
 The lanes are the last axis of every array, so that the processor works on neighbours.
 """
 
+import abc
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -35,24 +36,165 @@ SHARE = 0.3  # the share of the decrease that the gap of an early step may have
 MOST = 100  # a guard: the step is tried as it is, and does not end a run here
 
 
+class AbstractJacobians(eqx.Module):
+    """The matrices B of all lanes, k n rows and d columns each."""
+
+    @abc.abstractmethod
+    def push(self, x: Array) -> Array:
+        """Return B x, (k, n, S)."""
+
+    @abc.abstractmethod
+    def push_sizes(self, x: Array) -> Array:
+        """Return |B| |x|, (k, n, S)."""
+
+    @abc.abstractmethod
+    def pull(self, v: Array) -> Array:
+        """Return B'v, (d, S)."""
+
+    @abc.abstractmethod
+    def pull_sizes(self, v: Array) -> tuple[Array, Array]:
+        """Return B'v, and the sum of the entries of |B|'|v|, which is a bound for the norm of the rounding in it."""
+
+    @abc.abstractmethod
+    def system(
+        self, v: Array, a: Array, b: Array | None, others: list[Array]
+    ) -> tuple[Array, Any, list[Array]]:
+        """Return B'v, the matrix B' (diag(a) - b b') B, and the sums of the others (n, S) over blocks."""
+
+    @abc.abstractmethod
+    def solve(self, H: Any, weight: Array, r: Array) -> Array:
+        """Return (H + weight I)^-1 r, (d, S), for a matrix H of `system`."""
+
+    @abc.abstractmethod
+    def picked(self, which: Array, other: Any) -> Any:
+        """Return these matrices in some lanes, and the other ones elsewhere."""
+
+
+class Narrow(AbstractJacobians):
+    """B (d, k, n, S), written out number by number: few columns, and the lanes side by side."""
+
+    B: Array
+
+    @staticmethod
+    def laid_out(B: Array) -> Array:
+        """Return B (n, k, d) of one lane as it lies here; the lanes come last."""
+        return B.T
+
+    def push(self, x: Array) -> Array:
+        return total([b * e[None, None, :] for b, e in zip(self.B, x, strict=True)])
+
+    def push_sizes(self, x: Array) -> Array:
+        pairs = zip(self.B, x, strict=True)
+        return total([jnp.abs(b * e[None, None, :]) for b, e in pairs])
+
+    def pull(self, v: Array) -> Array:
+        return jnp.stack(sums([b * v for b in self.B]))
+
+    def pull_sizes(self, v: Array) -> tuple[Array, Array]:
+        turns = total([jnp.abs(b * v) for b in self.B])
+        *pulled, turn = sums([*[b * v for b in self.B], turns])
+        return jnp.stack(pulled), turn
+
+    def system(
+        self, v: Array, a: Array, b: Array | None, others: list[Array]
+    ) -> tuple[Array, list[list[Array]], list[Array]]:
+        B = self.B
+        d = B.shape[0]
+        pairs = [(i, j) for i in range(d) for j in range(i + 1)]
+        weighted = [a * x for x in B]
+        whole = sums([*[x * v for x in B], *[weighted[i] * B[j] for i, j in pairs]])
+        by_block = [*others]
+        if b is not None:
+            along = [jnp.sum(b * x, axis=0) for x in B]
+            by_block += [along[i] * along[j] for i, j in pairs]
+        blocks = sums([x[None] for x in by_block])
+        H: list[list[Array]] = [[] for _ in range(d)]
+        for place, (i, _) in enumerate(pairs):
+            number = whole[d + place]
+            if b is not None:
+                number = number - blocks[len(others) + place]
+            H[i].append(number)
+        return jnp.stack(whole[:d]), H, blocks[: len(others)]
+
+    def solve(self, H: list[list[Array]], weight: Array, r: Array) -> Array:
+        lift = 1 + 4 * jnp.finfo(r.dtype).eps
+        lifted = [[*row[:-1], (row[-1] + weight) * lift] for row in H]
+        return solve_lanes(cholesky_of_lanes(lifted), r)
+
+    def picked(self, which: Array, other: "Narrow") -> "Narrow":
+        return Narrow(jnp.where(which[None, None, None, :], self.B, other.B))
+
+
+class Wide(AbstractJacobians):
+    """B (S, k, n, d): products of matrices, a lane after the other."""
+
+    B: Array
+
+    @staticmethod
+    def laid_out(B: Array) -> Array:
+        """Return B (n, k, d) of one lane as it lies here; the lanes come first."""
+        return jnp.swapaxes(B, 0, 1)
+
+    def push(self, x: Array) -> Array:
+        return _pushed(self.B, x)
+
+    def push_sizes(self, x: Array) -> Array:
+        return _pushed(jnp.abs(self.B), jnp.abs(x))
+
+    def pull(self, v: Array) -> Array:
+        return _pulled(self.B, v)
+
+    def pull_sizes(self, v: Array) -> tuple[Array, Array]:
+        widths = jnp.sum(jnp.abs(self.B), axis=-1)
+        turn = jnp.sum(widths * jnp.abs(jnp.moveaxis(v, -1, 0)), axis=(1, 2))
+        return self.pull(v), turn
+
+    def system(
+        self, v: Array, a: Array, b: Array | None, others: list[Array]
+    ) -> tuple[Array, Array, list[Array]]:
+        B = self.B
+        lanes, _, _, d = B.shape
+        turned = jnp.moveaxis(a, -1, 0)[..., None] * B
+        if b is not None:
+            b = jnp.moveaxis(b, -1, 0)[..., None]
+            turned = turned - b * jnp.sum(b * B, axis=1, keepdims=True)
+        left = B.reshape(lanes, -1, d)
+        H = jnp.einsum("sri,srj->sij", left, turned.reshape(lanes, -1, d))
+        return self.pull(v), H, [jnp.sum(x, axis=0) for x in others]
+
+    def solve(self, H: Array, weight: Array, r: Array) -> Array:
+        d = H.shape[-1]
+        lift = 1 + 4 * d * jnp.finfo(r.dtype).eps
+        ones = jnp.eye(d, dtype=H.dtype)
+        H = H + ones * (weight[:, None, None] + (lift - 1) * H)
+        return jax.scipy.linalg.cho_solve(
+            (jnp.linalg.cholesky(H), True), r.T[..., None]
+        )[..., 0].T
+
+    def picked(self, which: Array, other: "Wide") -> "Wide":
+        return Wide(jnp.where(which[:, None, None, None], self.B, other.B))
+
+
+def _pushed(B: Array, x: Array) -> Array:
+    return jnp.moveaxis(jnp.einsum("sknd,ds->skn", B, x), 0, -1)
+
+
+def _pulled(B: Array, v: Array) -> Array:
+    lanes, _, _, d = B.shape
+    rows = jnp.moveaxis(v, -1, 0).reshape(lanes, 1, -1)
+    return (rows @ B.reshape(lanes, -1, d))[:, 0].T
+
+
 class Lanes(eqx.Module):
-    """The subproblems: B (d, k, n, S), u (k, n, S), rho (n, S), slope (d, S), and a weight for each lane."""
+    """The subproblems: B, u (k, n, S), rho (n, S), slope (d, S), and a weight for each lane."""
 
     V: AbstractSet
-    B: Array
+    B: AbstractJacobians
     u: Array
     rho: Array
     slope: Array
     weight: Array
     start: Array  # the value at d = 0
-
-    def push(self, x: Array) -> Array:
-        """Return B x, (k, n, S)."""
-        return total([b * e[None, None, :] for b, e in zip(self.B, x, strict=True)])
-
-    def pull(self, v: Array) -> Array:
-        """Return B'v, (d, S)."""
-        return jnp.stack(sums([b * v for b in self.B]))
 
     def of_blocks(self, method: Callable, *arrays: Array) -> Any:
         """Return method(*arrays) of the set, which knows (blocks, k) and (blocks,)."""
@@ -130,14 +272,14 @@ def advance(lanes: Lanes, goal: Array, s: State) -> State:
     V = lanes.V
     going = ~s.solved(goal)
     d = s.d + s.length[None, :] * s.step
-    z = lanes.u + lanes.push(d)
+    z = lanes.u + lanes.B.push(d)
     around = z + s.sigma[None, None, :] * s.v0
     rho = lanes.rho + s.sigma[None, :]
     v = lanes.of_blocks(V.maximizer, around, rho)
     a, b = lanes.of_blocks(V.response, around, rho)
     excess = lanes.of_blocks(V.excess, z, v, lanes.rho)
     linear = jnp.sum(z * v, axis=0) - lanes.rho / 2 * jnp.sum(v * v, axis=0)
-    r, H, beyond, rest_of_value = _sums(lanes, v, a, b, excess, linear)
+    r, H, (beyond, rest_of_value) = lanes.B.system(v, a, b, [excess, linear])
     proximal = lanes.weight[None, :] * d
     value = beyond + rest_of_value + jnp.sum((lanes.slope + proximal / 2) * d, axis=0)
     r = r + lanes.slope + proximal
@@ -153,7 +295,7 @@ def advance(lanes: Lanes, goal: Array, s: State) -> State:
     back = s.length * s.fall / (s.fall + along)
     back = jnp.where(jnp.isfinite(back), back, s.length / 2)
 
-    step = -solve_lanes(cholesky_of_lanes(H), r)
+    step = -lanes.B.solve(H, lanes.weight, r)
     centered = rest <= CENTERED * jnp.maximum(beyond, goal)
     moves = centered & (s.sigma > 0) & ~too_far & ~done
     fall = -jnp.sum(r * step, axis=0)
@@ -173,34 +315,6 @@ def advance(lanes: Lanes, goal: Array, s: State) -> State:
         share=s.share,
         count=jnp.where(going, s.count + 1, s.count),
     )
-
-
-def _sums(
-    lanes: Lanes, v: Array, a: Array, b: Array | None, *others: Array
-) -> tuple[Array, list[list[Array]], Array, Array]:
-    """Return B'v, the lower half of weight I + B' (diag(a) - b b') B, and the sums of two others (n, S)."""
-    B = lanes.B
-    d = B.shape[0]
-    pairs = [(i, j) for i in range(d) for j in range(i + 1)]
-    weighted = [a * x for x in B]
-    whole = sums([*[x * v for x in B], *[weighted[i] * B[j] for i, j in pairs]])
-    by_block = [*others]
-    if b is not None:
-        along = [jnp.sum(b * x, axis=0) for x in B]
-        by_block += [along[i] * along[j] for i, j in pairs]
-    blocks = sums([x[None] for x in by_block])
-    lift = 1 + 4 * jnp.finfo(v.dtype).eps
-    H: list[list[Array]] = []
-    for place, (i, j) in enumerate(pairs):
-        number = whole[d + place]
-        if b is not None:
-            number = number - blocks[2 + place]
-        if i == j:
-            number = (number + lanes.weight) * lift
-        if j == 0:
-            H.append([])
-        H[i].append(number)
-    return jnp.stack(whole[:d]), H, blocks[0], blocks[1]
 
 
 def sums(parts: list[Array]) -> list[Array]:
