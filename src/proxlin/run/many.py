@@ -24,7 +24,7 @@ from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info
 from ..types import Key, Params, is_concrete, is_parameter
-from .lanes import Found, Static, begin, fits, lanes_for, turn
+from .lanes import Found, Run, Static, begin, fits, lanes_for, turn
 from .loop import Limits, Record, advance, has_ended, initial_state
 from .progress import Progress
 from .solve import Result, checked_key, checked_limits, checked_solver, judged, run_pure
@@ -333,20 +333,28 @@ def _in_lanes(
     ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
     done = [0] * parts
 
-    def part(i: int) -> Found:
+    def start(i: int) -> tuple[Array, Run]:
         queue = jnp.asarray(ends[i : i + 2])
         run, _ = program(begin, batch.leaves, queue, lanes, limits)
+        return queue, run
+
+    def turned(queue: Array, run: Run, turns: int) -> Run:
+        count = jnp.int32(turns)
+        return program(turn, batch.leaves, queue, limits, run, count)[0]
+
+    def part(i: int) -> Found:
+        queue, run = start(i)
         while bool(jnp.any(run.live)):
-            run, _ = program(turn, batch.leaves, queue, limits, run, jnp.int32(TURNS))
+            run = turned(queue, run, TURNS)
             done[i] = min(int(run.following), int(ends[i + 1])) - int(ends[i])
             bar.show_count(sum(done), batch.count)
         return run.found
 
     if parts == 1:
         return part(0)
-    first = part(0)  # it compiles; the others then find the program
-    with ThreadPoolExecutor(parts - 1) as pool:
-        found = [first, *pool.map(part, range(1, parts))]
+    turned(*start(0), 0)  # it compiles; all threads then find the programs
+    with ThreadPoolExecutor(parts) as pool:
+        found = list(pool.map(part, range(parts)))
     cut = lambda *x: jnp.concatenate(
         [a[ends[i] : ends[i + 1]] for i, a in enumerate(x)]
     )
