@@ -114,22 +114,23 @@ def lbfgs(task: Task) -> Run:
 
 
 def by_minimize(task: Task, solver: Any, budget: str, scale: int = 1) -> Run:
-    """px.minimize with `scale` steps or passes as one iteration."""
+    """`scale` steps or passes as one iteration: px.minimize where points are to be seen, and
+    px.solve, one compiled loop as that of the peers, where they are not.
+    """
     import jax.numpy as jnp
 
     import proxlin as px
 
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
-        clock = itertools.count()
-        stop = (
-            None if see is None else lambda w, _: bool(see(next(clock), task.ravel(w)))
-        )
         budgets: dict[str, Any] = {budget: scale * count}
-        return task.ravel(
-            px.minimize(
-                task.problem, task.unravel(jnp.asarray(w)), solver, stop=stop, **budgets
-            ).w
-        )
+        start = task.unravel(jnp.asarray(w))
+        if see is None:
+            found = px.solve(task.problem, start, solver, **budgets)
+            return task.ravel(found.w).block_until_ready()
+        clock = itertools.count()
+        stop = lambda w, _: bool(see(next(clock), task.ravel(w)))
+        found = px.minimize(task.problem, start, solver, stop=stop, **budgets)
+        return task.ravel(found.w)
 
     return run
 

@@ -192,7 +192,9 @@ class Prices:
             return cost
         for field in fields(calls):
             price: Cost = getattr(self, field.name)
-            cost = cost + price * int(getattr(calls, field.name))
+            # What costs nothing is not fetched from the device.
+            if price != Cost():
+                cost = cost + price * int(getattr(calls, field.name))
         return cost
 
     def passes(self, steps: Any, calls: Calls | None, n: int) -> Any:

@@ -75,12 +75,16 @@ def as_dtype(x: Any, dtype: jnp.dtype) -> Any:
     """Return x in the arithmetic of dtype: floating-point numbers in it, complex ones in pairs of
     it, others as is.
     """
-    if not is_parameter(x):
-        return x
-    if not jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return x.astype(dtype)
-    pairs = jnp.complex128 if dtype == jnp.float64 else jnp.complex64
-    return x.astype(pairs)
+    return x.astype(dtype_within(x.dtype, dtype)) if is_parameter(x) else x
+
+
+def dtype_within(own: Any, dtype: jnp.dtype) -> Any:
+    """Return the dtype that numbers of their own dtype have in the arithmetic of dtype."""
+    if jnp.issubdtype(own, jnp.complexfloating):
+        return jnp.complex128 if dtype == jnp.float64 else jnp.complex64
+    if jnp.issubdtype(own, jnp.inexact):
+        return dtype
+    return own
 
 
 def is_concrete(x: Any) -> bool:

@@ -22,7 +22,7 @@ from ..checks import (
     number,
     with_jax_arrays,
 )
-from ..compiled import call, shapes_of
+from ..compiled import call, remembered, shapes_of
 from ..cost import Cost, Prices
 from ..inners import (
     Bound,
@@ -48,6 +48,7 @@ from ..types import (
     Scalar,
     as_dtype,
     dtype_of,
+    dtype_within,
     has_x64,
     is_concrete,
     is_parameter,
@@ -630,12 +631,12 @@ class AbstractProblem(eqx.Module):
 
     def _row_shapes(self, dtype: Any) -> Any:
         """Return the shapes of one sample, as phi sees it."""
-        row = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._rows()
-        )
-        return jax.eval_shape(
-            lambda row: jax.tree.map(lambda x: as_dtype(x, dtype), row), row
-        )
+
+        def shape(x: Any) -> jax.ShapeDtypeStruct:
+            row = x.shape if self.single else x.shape[1:]
+            return jax.ShapeDtypeStruct(row, dtype_within(x.dtype, dtype))
+
+        return jax.tree.map(shape, self.data)
 
     @in_the_precision_of_w
     def outputs(self, w: Params) -> int:
@@ -651,14 +652,7 @@ class AbstractProblem(eqx.Module):
         an integer
             k, the number of outputs of phi.
         """
-        row = self.data
-        if not self.single:
-            row = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), row
-            )
-        return shapes_of(
-            type(self)._phi, self, check_parameters(w, self.data), row
-        ).shape[0]
+        return remembered(_outputs, self, check_parameters(w, self.data))
 
     def in_one_chunk(self, w: Params) -> bool:
         """Return whether all samples of a device go through phi at once, from shapes alone.
@@ -760,6 +754,13 @@ class AbstractProblem(eqx.Module):
         """
         n = len(self)
         return Cost(phi=n, jvp=n if isinstance(self.inner, Linearized) else 0)
+
+
+def _outputs(problem: AbstractProblem, w: Params) -> int:
+    row = problem.data
+    if not problem.single:
+        row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), row)
+    return shapes_of(type(problem)._phi, problem, w, row).shape[0]
 
 
 def _value(problem: AbstractProblem, w: Params) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..cost import Calls, Prices
@@ -28,9 +29,10 @@ class Limits(eqx.Module):
     """
 
     steps: Array
-    tol: Array = eqx.field(default=-jnp.inf, converter=jnp.asarray)
-    stalled: Array = eqx.field(default=False, converter=jnp.asarray)
-    passes: Array = eqx.field(default=jnp.inf, converter=jnp.asarray)
+    # Scalars of NumPy need no transfer to a device for every call of a program.
+    tol: Any = np.float32(-np.inf)
+    stalled: Any = np.bool_(False)
+    passes: Any = np.float32(np.inf)
 
 
 class Record(eqx.Module):

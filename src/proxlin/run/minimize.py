@@ -327,8 +327,8 @@ class _Run:
         return length
 
     def advance(self, length: int) -> None:
-        start = on_device(np.int32(self.step))
-        limits = Limits(on_device(np.int32(self.step + length)))
+        start = np.int32(self.step)
+        limits = Limits(np.int32(self.step + length))
         (self.state, record), seconds = self.call(
             advance, self.state, self.key, start, limits
         )

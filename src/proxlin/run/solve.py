@@ -232,7 +232,7 @@ def checked_limits(
             tol = real(tol, "tol", low=0.0)
         floor = 100 * jnp.finfo(dtype).eps
         least = jnp.maximum(jnp.asarray(tol, dtype), floor)
-    return Limits(most, least, True, spent)
+    return Limits(most, least, jnp.asarray(True), spent)
 
 
 def _run(problem: AbstractProblem, w: Params, how: Any) -> Result:

@@ -2,6 +2,7 @@
 full batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,19 +34,43 @@ class Point(eqx.Module):
     gradient: Float[Array, " d"]
 
 
+class Pairs(eqx.Module):
+    """The last m pairs s = w+ - w, y = g+ - g, rows of S and Y in the order of a ring, and their
+    products <s_i, y_j>, <y_i, y_j> from the oldest to the newest.
+
+    The products make a step two passes over S and Y, as products of matrices. The two loops over
+    the pairs would be 2 m short operations, one after the other.
+    """
+
+    S: Float[Array, "m d"]
+    Y: Float[Array, "m d"]
+    SY: Float[Array, "m m"]
+    YY: Float[Array, "m m"]
+    stored: Int[Array, ""]
+
+    def held(self) -> Bool[Array, " m"]:
+        """Return which places from the oldest to the newest have a pair."""
+        m = self.S.shape[0]
+        return jnp.arange(m) >= m - self.stored
+
+    def by_age(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return numbers of the ring from the oldest to the newest."""
+        return jnp.roll(rows, -(self.stored % rows.size))
+
+    def in_ring(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return numbers from the oldest to the newest as they stand in the ring."""
+        return jnp.roll(rows, self.stored % rows.size)
+
+
 class QuasiNewtonState(eqx.Module):
-    """The iterate, F there, and the last m pairs s = w+ - w, y = g+ - g with 1 / s.y, or 0 where
-    there is none.
+    """The iterate, F there, and the pairs.
 
     All of the flat w: a few long operations, where the leaves would take many short ones.
     """
 
     w: Params
     at: Point
-    moves: Float[Array, "m d"]
-    turns: Float[Array, "m d"]
-    scales: Float[Array, " m"]
-    stored: Int[Array, ""]
+    pairs: Pairs
     t: Int[Array, ""]
 
 
@@ -62,33 +87,34 @@ class LBFGS(AbstractSolver):
 
     def init(self, problem: AbstractProblem, w: Params) -> QuasiNewtonState:
         flat, unravel = ravel_pytree(w)
-        none = jnp.zeros((self.memory, flat.size), flat.dtype)
+        m = self.memory
+        rows = jnp.zeros((m, flat.size), flat.dtype)
+        products = jnp.zeros((m, m), flat.dtype)
         zero = jnp.zeros((), jnp.int32)
-        return QuasiNewtonState(
-            w, self._points(problem, unravel)(flat), none, none, none[:, 0], zero, zero
-        )
+        pairs = Pairs(rows, rows, products, products, zero)
+        return QuasiNewtonState(w, self._points(problem, unravel)(flat), pairs, zero)
 
     def step(
         self, problem: AbstractProblem, state: QuasiNewtonState, drawn: Any
     ) -> tuple[QuasiNewtonState, Info]:
         _, unravel = ravel_pytree(state.w)
         at = state.at
-        newton = _direction(state)
+        newton = _direction(state.pairs, at.gradient)
         downhill = newton @ at.gradient < 0
         direction = jnp.where(downhill, newton, -at.gradient)
         # Without curvature the first step tried has at most the length 1.
-        fresh = ~downhill | (state.stored == 0)
+        fresh = ~downhill | (state.pairs.stored == 0)
         length = jnp.linalg.norm(at.gradient)
         first = jnp.where(fresh, jnp.minimum(1, 1 / length), 1).astype(at.w.dtype)
         point, moved, tries = _search(
             self._points(problem, unravel), at, direction, first
         )
-        remembered = _remember(state, point, moved)
-        after = QuasiNewtonState(unravel(point.w), point, *remembered, state.t + 1)
-        curvature = 1 / _inverse_curvature(after)
+        pairs = _remember(state.pairs, at, point, moved)
+        after = QuasiNewtonState(unravel(point.w), point, pairs, state.t + 1)
+        curvature = 1 / _inverse_curvature(pairs)
         measure = stationarity(jnp.linalg.norm(point.gradient), curvature, point.value)
         return after, Info(
-            Calls(subgradient=tries - 1), measure, ~moved & (state.stored == 0)
+            Calls(subgradient=tries - 1), measure, ~moved & (state.pairs.stored == 0)
         )
 
     def _points(
@@ -131,37 +157,33 @@ class LBFGS(AbstractSolver):
         return "lbfgs"
 
 
-def _direction(state: QuasiNewtonState) -> Float[Array, " d"]:
-    """Return -B g by the two loops over the pairs, from the newest and from the oldest; -g where
-    there is none.
+def _direction(pairs: Pairs, g: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Return -B g, with the compact form of B (Byrd, Nocedal and Schnabel 1994, Theorem 2.2); -g
+    where there is no pair.
+
+        B = c I + [S' cY'] [[R^-T (D + c YY') R^-1, -R^-T], [-R^-1, 0]] [S; cY]
+
+    R is the upper triangle of SY', from the oldest pair to the newest, and D is its diagonal.
     """
-    m = state.scales.size
-    count = jnp.minimum(state.stored, m)
-
-    def back(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        q, shares = carry
-        j = (state.stored - 1 - i) % m
-        share = state.scales[j] * (state.moves[j] @ q)
-        return q - share * state.turns[j], shares.at[j].set(share)
-
-    q, shares = jax.lax.fori_loop(
-        0, count, back, (state.at.gradient, jnp.zeros_like(state.scales))
-    )
-
-    def forth(i: Array, r: Array) -> Array:
-        j = (state.stored - count + i) % m
-        change = shares[j] - state.scales[j] * (state.turns[j] @ r)
-        return r + change * state.moves[j]
-
-    return -jax.lax.fori_loop(0, count, forth, _inverse_curvature(state) * q)
+    held = pairs.held()
+    c = _inverse_curvature(pairs)
+    both = held[:, None] & held[None, :]
+    # Places without a pair are rows of the identity, which leave their zeros alone.
+    R = jnp.triu(jnp.where(both, pairs.SY, jnp.eye(held.size, dtype=g.dtype)))
+    D = jnp.where(held, jnp.diagonal(pairs.SY), 0)
+    solve = functools.partial(jax.scipy.linalg.solve_triangular, R)
+    along = jnp.where(held, pairs.by_age(pairs.S @ g), 0)
+    turned = jnp.where(held, pairs.by_age(pairs.Y @ g), 0)
+    a = solve(along)
+    turned = jnp.where(held, pairs.YY @ a, 0) - turned
+    b = solve(D * a + c * turned, trans="T")
+    return -(c * g + pairs.in_ring(b) @ pairs.S - c * (pairs.in_ring(a) @ pairs.Y))
 
 
-def _inverse_curvature(state: QuasiNewtonState) -> Float[Array, ""]:
+def _inverse_curvature(pairs: Pairs) -> Float[Array, ""]:
     """Return s.y / y.y of the newest pair, or 1 where there is none."""
-    newest = (state.stored - 1) % state.scales.size
-    scale = state.scales[newest]
-    y = state.turns[newest]
-    return jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale * (y @ y), 1), 1)
+    known = pairs.stored > 0
+    return jnp.where(known, pairs.SY[-1, -1] / jnp.where(known, pairs.YY[-1, -1], 1), 1)
 
 
 class _Bracket(eqx.Module):
@@ -219,32 +241,36 @@ def _search(
     )
 
 
-def _remember(
-    state: QuasiNewtonState, point: Point, moved: Array
-) -> tuple[Array, Array, Array, Array]:
+def _remember(pairs: Pairs, at: Point, point: Point, moved: Array) -> Pairs:
     """Return the pairs with that of this step in the place of the oldest; none after a search that
     found nothing.
     """
-    move = point.w - state.at.w
-    turn = point.gradient - state.at.gradient
-    product = move @ turn
+    s = point.w - at.w
+    y = point.gradient - at.gradient
+    product = s @ y
     # A pair without curvature, up to rounding, would make B indefinite.
-    keep = product > jnp.finfo(move.dtype).eps * jnp.linalg.norm(
-        move
-    ) * jnp.linalg.norm(turn)
-    j = state.stored % state.scales.size
+    least = jnp.finfo(s.dtype).eps * jnp.linalg.norm(s) * jnp.linalg.norm(y)
+    keep = product > least
+    j = pairs.stored % pairs.S.shape[0]
+    S = pairs.S.at[j].set(jnp.where(keep, s, pairs.S[j]))
+    Y = pairs.Y.at[j].set(jnp.where(keep, y, pairs.Y[j]))
+    stored = jnp.where(moved, pairs.stored + keep.astype(jnp.int32), 0)
+    after = Pairs(S, Y, pairs.SY, pairs.YY, stored)
+    # Only older s with newer y are looked at, so the row of s is not needed.
+    SY = _shifted(pairs.SY, after.by_age(S @ y), jnp.zeros_like(pairs.SY[0]))
+    of_y = after.by_age(Y @ y)
+    YY = _shifted(pairs.YY, of_y, of_y)
+    SY = jnp.where(keep, SY, pairs.SY)
+    YY = jnp.where(keep, YY, pairs.YY)
+    return Pairs(S, Y, SY, YY, stored)
 
-    def put(pairs: Array, row: Array) -> Array:
-        return pairs.at[j].set(jnp.where(keep, row, pairs[j]))
 
-    scales = put(state.scales, 1 / jnp.where(keep, product, 1))
-    stored = jnp.where(moved, state.stored + keep.astype(jnp.int32), 0)
-    return (
-        put(state.moves, move),
-        put(state.turns, turn),
-        jnp.where(moved, scales, 0),
-        stored,
-    )
+def _shifted(
+    products: Float[Array, "m m"], column: Float[Array, " m"], row: Float[Array, " m"]
+) -> Float[Array, "m m"]:
+    """Return the products without those of the oldest pair, and with these of the newest at the end."""
+    moved = jnp.roll(products, (-1, -1), (0, 1))
+    return moved.at[-1].set(row).at[:, -1].set(column)
 
 
 def lbfgs(nu: Any = None, memory: int = 30) -> AbstractSolver:
