@@ -153,6 +153,17 @@ def judged(rows: Sequence[Row], targets: Mapping[str, float]) -> list[Row]:
     return [row | {"note": _verdict(row, targets.get(row["peer"]))} for row in rows]
 
 
+def within(rows: Sequence[Row], most: float) -> list[Row]:
+    """The rows, with the most seconds that ours may take, and whether it was kept, in the note."""
+
+    def note(row: Row) -> str:
+        verdict = "kept" if row["ours"] <= most else "MISSED"
+        text = f"target: ours <= {duration(most)} {verdict}"
+        return f"{text}; {row['note']}" if row["note"] else text
+
+    return [row | {"note": note(row)} for row in rows]
+
+
 def _verdict(row: Row, least: float | None) -> str:
     if least is None or row["ratio"] is None:
         return row["note"]

@@ -22,6 +22,8 @@ import numpy as np
 
 import proxlin as px
 from bench.suite.nist_problems import MODELS, Regression
+from proxlin.inference.curves.fit import SQUARES_TOL
+from proxlin.solvers.relative import RelativeProxLinear
 
 EVALUATIONS, WALL = 2000, 5.0  # seconds
 ROUND_OFF = 1e-15  # ftol, xtol and gtol of MINPACK and trf
@@ -44,13 +46,25 @@ FAILED = "failed"
 
 
 def proxlin_fit(r: Regression) -> Solve:
+    """The solver of px.curve_fit in a program of its own, as that of optimistix is."""
     predict = lambda w, x: r.model(jnp, w, x)[None]
     problem = px.MeanOfLosses(
         px.residual(predict),
         px.SquaredL2(),
         (jnp.asarray(r.x), jnp.asarray(r.y)[:, None]),
     )
-    return lambda start: minimized(problem, start)
+    solver = RelativeProxLinear()
+
+    @jax.jit
+    def run(start: jax.Array) -> px.Result:
+        return px.solve(problem, start, solver, steps=EVALUATIONS, tol=SQUARES_TOL)
+
+    def fit(start: np.ndarray) -> Fit:
+        found = jax.block_until_ready(run(jnp.asarray(start)))
+        status = px.Status(int(found.status))
+        return Fit(np.asarray(found.w), int(found.steps), str(status))
+
+    return fit
 
 
 def minimized(problem: px.MeanOfLosses, start: np.ndarray) -> Fit:

@@ -23,6 +23,16 @@ from sklearn.model_selection import cross_val_score
 X, y = load_diabetes(return_X_y=True)
 print(cross_val_score(model, X, y, cv=5).mean())
 """
+NETWORK = """
+import warnings
+import numpy as np
+from sklearn.datasets import make_friedman1
+warnings.simplefilter("ignore")
+{make}
+X, y = make_friedman1(2000, 10, noise=1.0, random_state=0)
+model.fit(X[:1000], y[:1000])
+print(np.abs(model.predict(X[1000:]) - y[1000:]).mean())
+"""
 FIRST = """
 import time
 import numpy as np
@@ -64,9 +74,16 @@ def process(script: str, programs: str | None = None) -> tuple[float, str]:
 
 
 def pair(
-    case: str, script: str, peers: dict[str, str], repeats: int
+    case: str,
+    script: str,
+    peers: dict[str, str],
+    repeats: int,
+    targets: dict[str, float],
+    notes: dict[str, str] | None = None,
 ) -> Iterator[harness.Row]:
-    """Give the rows of a script with an empty and with a filled folder of programs."""
+    """Give the rows of a script with an empty and with a filled folder of programs; the targets are
+    the most seconds of each, and "ratio" the most times the seconds of a peer.
+    """
     theirs = {
         name: (lambda other=other: process(other)[0]) for name, other in peers.items()
     }
@@ -78,36 +95,62 @@ def pair(
 
         process(script, folder)
         filled = lambda: process(script, folder)[0]
-        yield from harness.race(f"{case}, first run", empty, theirs, repeats)
-        yield from harness.race(f"{case}, run again", filled, theirs, repeats)
+        for kind, run in (("first run", empty), ("run again", filled)):
+            rows = harness.race(f"{case}, {kind}", run, theirs, repeats, None, notes)
+            if "ratio" in targets:
+                rows = harness.judged(rows, dict.fromkeys(peers, 1 / targets["ratio"]))
+            if kind in targets:
+                rows = harness.within(rows, targets[kind])
+            yield from rows
 
 
 def in_process(repeats: int) -> Iterator[harness.Row]:
     """Give the seconds of the first `minimize`, of an equal lambda, and of one row less."""
-    names = (
-        "first minimize, 200 x 5 x 3",
-        "an equal lambda",
-        "an equal lambda, one row less",
-    )
+    targets = {
+        "first minimize, 200 x 5 x 3": 1.5,
+        "an equal lambda": 0.05,
+        "an equal lambda, one row less": 0.05,
+    }
     runs = [
         [float(x) for x in process(FIRST)[1].strip("[]\n ").split(",")]
         for _ in range(repeats)
     ]
-    for i, name in enumerate(names):
+    for i, (name, most) in enumerate(targets.items()):
         times = iter([run[i] for run in runs])
-        yield from harness.race(name, times.__next__, {}, repeats)
+        rows = harness.race(name, times.__next__, {}, repeats)
+        yield from harness.within(rows, most)
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[harness.Row]:
     repeats = arguments.repeats
-    yield from pair("README example", first_python_block(README), {}, repeats)
-    ours = "from proxlin.sklearn import CompositeRegressor\nmodel = CompositeRegressor(loss='huber')"
+    readme = first_python_block(README)
+    targets = {"first run": 4.0, "run again": 2.5}
+    yield from pair("README example", readme, {}, repeats, targets)
+    ours = (
+        "from proxlin.sklearn import CompositeRegressor\nmodel = CompositeRegressor({})"
+    )
     huber = "from sklearn.linear_model import HuberRegressor\nmodel = HuberRegressor()"
     yield from pair(
         "cross_val_score(cv=5), diabetes",
-        CROSS_VALIDATION.format(make=ours),
+        CROSS_VALIDATION.format(make=ours.format("loss='huber'")),
         {"HuberRegressor": CROSS_VALIDATION.format(make=huber)},
         repeats,
+        {"run again": 2.0},
+    )
+    network = (
+        "from sklearn.neural_network import MLPRegressor\nmodel = MLPRegressor(64)"
+    )
+    mine = NETWORK.format(make=ours.format("hidden=64"))
+    theirs = NETWORK.format(make=network)
+    errors = [float(process(script)[1]) for script in (mine, theirs)]
+    note = "mean absolute errors on 1,000 new rows {:.3f} and {:.3f}".format(*errors)
+    yield from pair(
+        "hidden=64, 1000 x 10",
+        mine,
+        {"MLPRegressor": theirs},
+        repeats,
+        {"ratio": 3.0},
+        {"MLPRegressor": note},
     )
     yield from in_process(repeats)
 

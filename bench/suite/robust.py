@@ -34,6 +34,7 @@ import numpy as np
 from bench import harness
 from bench.peers.robust_methods import DENSE, OURS, PEERS, SIZES, Run, Stop, Task
 
+TARGETS = {"jaxopt LBFGS": 1.0}
 NEAR = 1.01  # the goal: this times the least value
 # what a method gets from one start
 SECONDS = {"small": 1.0, "middle": 4.0, "large": 6.0}
@@ -225,7 +226,7 @@ def measure(
     )
     for method in held.traces:
         if method != first:
-            yield held.row(first, method)
+            yield from harness.judged([held.row(first, method)], TARGETS)
     for x, (module, _) in PEERS.items():
         if not harness.installed(module):
             yield harness.missing(held.case, x)

@@ -315,7 +315,7 @@ def rows_of(width: int, repeats: int, alone: bool) -> Iterator[Row]:
         with_verbs,
         fast,
         {"optax, loop": optax_loop(*short)} | torch,
-        TARGETS | {HAND: 1 / 1.15},
+        TARGETS | {HAND: 1 / 1.1},
     )
     yield from failed
 

@@ -28,11 +28,11 @@ class Limits(eqx.Module):
     It ends too where no step helps, if `stalled` is set. A tol of -inf is never reached.
     """
 
-    steps: Array
-    # Scalars of NumPy need no transfer to a device for every call of a program.
-    tol: Any = np.float32(-np.inf)
-    stalled: Any = np.bool_(False)
-    passes: Any = np.float32(np.inf)
+    # Scalars of NumPy need no transfer to a device before a program is called.
+    steps: Array | np.int32
+    tol: Array | np.float32 = np.float32(-np.inf)
+    stalled: Array | np.bool_ = np.bool_(False)
+    passes: Array | np.float32 = np.float32(np.inf)
 
 
 class Record(eqx.Module):
@@ -58,7 +58,7 @@ def advance(
     solver: AbstractSolver,
     state: Any,
     key: Key,
-    start: Array,
+    start: Array | np.int32,
     limits: Limits,
     prices: Prices | None = None,
     spent: Calls | None = None,

@@ -51,7 +51,7 @@ class Pairs(eqx.Module):
     def held(self) -> Bool[Array, " m"]:
         """Return which places from the oldest to the newest have a pair."""
         m = self.S.shape[0]
-        return jnp.arange(m) >= m - self.stored
+        return jnp.arange(m, dtype=jnp.int32) >= m - self.stored
 
     def by_age(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return numbers of the ring from the oldest to the newest."""
