@@ -55,8 +55,23 @@ def project_simplex(v: Vector) -> Float[Array, " k"]:
 
 
 def _unit(u: Vector) -> Float[Array, " k"]:
-    """u / |u|, scaled by max|u|, and 0 at 0."""
-    unit = u / _scale(u)
+    """u / |u|, and 0 at 0.
+
+    Where the sum of squares would leave the range of the dtype, u is taken times a power of two
+    first. A branch would cost more than all the rest of a small step.
+    """
+    limits = jnp.finfo(u.dtype)
+    squares = jnp.sum(u * u)
+    power = jnp.ones_like(squares)
+    small = squares < limits.tiny / limits.eps
+    power = jnp.where(
+        small, jnp.asarray(2.0 ** (-limits.minexp * 3 // 4), u.dtype), power
+    )
+    large = squares >= limits.max
+    power = jnp.where(
+        large, jnp.asarray(2.0 ** (-limits.maxexp * 3 // 4), u.dtype), power
+    )
+    unit = u * power
     squares = jnp.sum(unit * unit)
     return unit / jnp.sqrt(jnp.where(squares == 0, jnp.ones_like(squares), squares))
 
@@ -82,11 +97,7 @@ class L2(AbstractSupport):
         return norm(u)
 
     def argmax(self, u: Vector) -> Float[Array, " k"]:
-        u = jnp.asarray(u)
-        limits = jnp.finfo(u.dtype)
-        squares = jnp.sum(u * u)
-        usual = (squares > limits.tiny / limits.eps) & (squares < limits.max)
-        return jax.lax.cond(usual, lambda u: u / jnp.sqrt(squares), _unit, u)
+        return _unit(jnp.asarray(u))
 
     def project(self, v: Vector) -> Float[Array, " k"]:
         return v / jnp.maximum(norm(v), jnp.ones((), v.dtype))
