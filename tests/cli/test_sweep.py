@@ -17,6 +17,7 @@ import pytest
 from processes import environment
 from proxlin.errors import UserError
 from proxlin.experiments.engine import workers as engines
+from proxlin.experiments.engine.base import Case
 from proxlin.experiments.engine.config import parse, profiles
 
 ASKED = ("reproduce", "chef", "--seed", "1", "--out")
@@ -160,6 +161,24 @@ def test_a_case_that_stops_every_worker_is_named(refused, tmp_path, monkeypatch)
         *ASKED, tmp_path, "--workers", 1, "--silence", 4, experiments="toy_sweep"
     )
     assert "silent for 4 s" in said and "'i': 5" in said and finished(tmp_path) > 0
+
+
+def test_lapack_has_one_thread_in_a_worker(monkeypatch):
+    """Its idle threads spin, so that an exact step took fifty times the CPU time. A case tells its CPU time."""
+    pytest.importorskip("threadpoolctl")
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
+    before = dict(os.environ)
+    engine = engines.Local(1)
+    try:
+        ((_, outcome),) = engine.outcomes([Case("toy_threads:count", {})])
+    finally:
+        engine.close()
+    assert outcome.error is None
+    threads = outcome.result["threads"]
+    assert threads == [1] * len(threads) and threads
+    assert 0 < outcome.run["cpu_seconds"] < 100
+    assert dict(os.environ) == before
 
 
 def test_silence_is_counted_while_awake(monkeypatch):

@@ -37,10 +37,13 @@ SILENCE = 300.0
 BEAT = 0.5  # seconds
 STARTUP = 60.0  # seconds that a process may take until its first sign of life
 # One thread a worker: NPROC is the size of XLA's pool, whose threads hand small kernels to each
-# other; the flag keeps matrix products on the thread that runs the program.
+# other; the flag keeps matrix products on the thread that runs the program. LAPACK has a pool of its
+# own, whose idle threads spin: an exact step then takes ten times the CPU time on a busy machine.
 ONE_THREAD = {
     "NPROC": "1",
     "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
 }
 
@@ -72,15 +75,40 @@ def case_key(case: Case) -> str:
 
 
 def prepare() -> None:
-    """Make this process a worker: one XLA thread, which has to be said before JAX is imported, and
+    """Make this process a worker: one XLA thread, which has to be said before JAX starts its pool, and
     64-bit numbers.
+
+    LAPACK reads its variables when NumPy is imported, which is before this: a worker inherits them
+    (`one_threaded`).
     """
+    os.environ.update(_settings())
+    use_64_bits()
+
+
+def _settings() -> dict[str, str]:
+    """Return the variables of a process with one thread, with the flags that it has already."""
     flags = os.environ.get("XLA_FLAGS", "")
     if ONE_THREAD["XLA_FLAGS"] not in flags:
         flags = f"{flags} {ONE_THREAD['XLA_FLAGS']}".strip()
-    os.environ.update(ONE_THREAD)
-    os.environ["XLA_FLAGS"] = flags
-    use_64_bits()
+    return ONE_THREAD | {"XLA_FLAGS": flags}
+
+
+@contextmanager
+def one_threaded() -> Iterator[None]:
+    """Let processes that are started here have one thread from their first import on; this one keeps
+    its variables.
+    """
+    settings = _settings()
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def use_64_bits() -> None:
@@ -95,6 +123,7 @@ def use_64_bits() -> None:
 def execute(task: str, settings: dict) -> Outcome:
     """Run one case here; an error becomes an outcome."""
     start = time.perf_counter()
+    busy = time.process_time()
     result = None
     error = None
     wrong_use = False
@@ -110,12 +139,13 @@ def execute(task: str, settings: dict) -> Outcome:
         wrong_use = True
     except Exception:
         error = traceback.format_exc()
-    return Outcome(
-        result,
-        error,
-        wrong_use,
-        {"seconds": time.perf_counter() - start, "host": platform.node()},
-    )
+    run = {
+        "seconds": time.perf_counter() - start,
+        # of all threads: on a busy machine the seconds above say little
+        "cpu_seconds": time.process_time() - busy,
+        "host": platform.node(),
+    }
+    return Outcome(result, error, wrong_use, run)
 
 
 class Watch:
@@ -265,6 +295,7 @@ def _start() -> _Worker:
     beats = context.RawValue("Q", 0)
     process = context.Process(target=_serve, args=(there, beats), daemon=True)
     with (
+        one_threaded(),
         uninterrupted(),
         without_ctrl_c(),
     ):  # a worker whose parent ends as it starts leaves a traceback
