@@ -124,6 +124,7 @@ def _run(
         indented(text)
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     clock = time.perf_counter()
+    busy = time.process_time()
     plan = None
     if experiment.plan is not None:
         plan = experiment.plan(config, request.seed)
@@ -140,6 +141,8 @@ def _run(
         )
         result = experiment.run(context)
     seconds = time.perf_counter() - clock
+    # of this process alone; each case has that of its worker
+    cpu_seconds = time.process_time() - busy
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -151,6 +154,7 @@ def _run(
         "run": {
             "started": started,
             "seconds": seconds,
+            "cpu_seconds": cpu_seconds,
             "workers": workers if plan else 1,
             **about,
         },
