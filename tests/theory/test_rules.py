@@ -81,6 +81,17 @@ def test_differences_of_one_unit_are_one_number():
         theory.compare([1.0, 2.0, 3.0], units=[1, 2])
 
 
+def test_nothing_is_compared_with_nothing():
+    with pytest.raises(ValueError, match="no difference to compare"):
+        theory.compare([])
+    with pytest.raises(ValueError, match="no difference to compare"):
+        theory.compare([], units=[])
+    with pytest.raises(ValueError, match="no difference to compare"):
+        compare_ratios([], [])
+    with pytest.raises(ValueError, match="no interval without a number"):
+        theory.t_interval([])
+
+
 def test_ratios_are_shares():
     found = compare_ratios([1.21, 1.1], [1.1, 1.0])
     assert found.shown(found.mean) == pytest.approx(0.1)

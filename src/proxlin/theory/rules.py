@@ -213,7 +213,7 @@ def compare(
     Raises
     ------
     ValueError
-        There are not as many units as differences.
+        There is no difference, or there are not as many units as differences.
 
     See Also
     --------
@@ -231,6 +231,8 @@ def compare(
     'not resolved'
     """
     values = np.asarray(differences, float)
+    if not values.size:
+        raise ValueError("There is no difference to compare; give one at least.")
     if units is not None:
         if len(units) != len(values):
             raise ValueError(
@@ -254,7 +256,7 @@ def compare_ratios(
     1.0
     """
     pair = np.asarray([one, two], float)
-    if pair.min() < 0:
+    if pair.size and pair.min() < 0:
         raise ValueError(
             "Losses are compared by their ratio; these have negative values, so compare differences."
         )

@@ -39,6 +39,11 @@ def t_interval(
     three numbers
         The mean, and the ends of its interval.
 
+    Raises
+    ------
+    ValueError
+        There is no number.
+
     See Also
     --------
     theory.compare : reads an interval.
@@ -51,6 +56,8 @@ def t_interval(
     [2.0, -0.4841, 4.4841]
     """
     values = np.asarray(values, float)
+    if not values.size:
+        raise ValueError("A mean has no interval without a number; give one at least.")
     if len(values) < 2:
         return float(values.mean()), -np.inf, np.inf
     return _mean_within(values, special.stdtrit(len(values) - 1, (1 + level) / 2))
