@@ -5,35 +5,43 @@
     python docs/write_claims.py --compare FOLDER says where a folder of `proxlin reproduce` differs from what is stored
     python docs/write_claims.py --take FOLDER    stores the verdicts of a folder of `proxlin reproduce`, and writes
 
-docs/gallery/claims/verdicts.csv and choices.csv hold what was taken, with the command and the revision that made it.
-docs/gallery/claims/older.csv holds the numbers of runs that are older than the rules; today's rules judge them here,
-and the page says that this is post hoc.
+`--compare` looks at the verdicts of what is finished, and at the first cells of what is not, too. It ends with 1 where
+something differs, and where there was nothing to compare.
+
+docs/stored_claims.py says which files hold what was taken. docs/gallery/claims/older.csv holds the numbers of runs that
+are older than the rules; today's rules judge them here, and the page says that this is post hoc.
 """
 
-import csv
-import io
 import math
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from stored_claims import (
+    CHOICES,
+    COSTS,
+    OLDER,
+    VERDICTS,
+    Row,
+    compare,
+    read,
+    take,
+    unfinished,
+)
+
+from proxlin.errors import UserError
 from proxlin.experiments.engine.base import CAVEATS, CLAIMS
 from proxlin.experiments.engine.config import shipped
-from proxlin.experiments.engine.report import verdicts as verdicts_of
-from proxlin.experiments.engine.store import open_store
 from proxlin.experiments.engine.verdicts import verdict_of
 from proxlin.theory.rules import Comparison, Rule
 
 HERE = Path(__file__).parent
 PAGE = HERE / "claims.md"
-STORED = HERE / "gallery" / "claims"
 BEGIN = "<!-- What follows is written by docs/write_claims.py. -->\n"
 END = "<!-- The end of what it writes. -->\n"
-# the tables of a record that are kept, and what tells one run from another
-VERDICTS = "verdicts"
-CHOICES = "choices"
-OLDER = "older"
-RUN = ("experiment", "profile", "seed", "command", "revision")
+# CPU seconds of the whole paper profile: four hours on two cores
+BUDGET = 4 * 3600 * 2
 HEAD = (
     "verdict",
     "number",
@@ -44,79 +52,6 @@ HEAD = (
     "rule",
 )
 
-Row = Mapping[str, str]
-
-
-def read(name: str) -> list[dict[str, str]]:
-    """Return the rows of a stored table; none if there is no such file."""
-    path = STORED / f"{name}.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def take(folder: Path) -> None:
-    """Store the verdicts of every finished experiment of a folder, in place of those of the same experiment and
-    profile.
-    """
-    with open_store(folder, create=False) as store:
-        records = store.finished()
-    for record in records:
-        asked = {name: str(record[name]) for name in ("experiment", "profile", "seed")}
-        command = "proxlin reproduce {experiment} --profile {profile} --seed {seed}"
-        run = {
-            **asked,
-            "command": command.format_map(asked),
-            "revision": record["run"]["revision"],
-        }
-        rows = [{**row, **run} for row in verdicts_of([record])]
-        _replace(VERDICTS, rows, run)
-        _replace(
-            CHOICES,
-            [{**row, **run} for row in record["tables"].get(CHOICES, ())],
-            run,
-        )
-
-
-def _replace(name: str, rows: Sequence[Mapping[str, object]], run: Row) -> None:
-    same = lambda row: all(row[key] == run[key] for key in ("experiment", "profile"))
-    kept = [row for row in read(name) if not same(row)]
-    every = sorted(
-        [*kept, *rows], key=lambda row: (str(row["experiment"]), str(row["profile"]))
-    )
-    if not every:
-        return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(every[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(every)
-    (STORED / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
-
-
-def differences(folder: Path) -> list[str]:
-    """Return a line for each verdict of a folder that is not the stored one, by its study, profile and seed."""
-    with open_store(folder, create=False) as store:
-        found = verdicts_of(store.finished())
-    key = lambda row: tuple(
-        str(row[name]) for name in ("experiment", "profile", "seed", "claim")
-    )
-    lines = []
-    for run in dict.fromkeys(map(key, found)):
-        mine = [_said(row) for row in found if key(row) == run]
-        theirs = [_said(row) for row in read(VERDICTS) if key(row) == run]
-        name = "{} ({}, seed {}), {}".format(*run)
-        if not theirs:
-            lines.append(f"{name}: nothing is stored.")
-        elif mine != theirs:
-            lines.append(f"{name}: {mine} here, {theirs} stored.")
-    return lines
-
-
-def _said(row: Mapping[str, object]) -> tuple[str, ...]:
-    """Return what a verdict says, without where and when it was made."""
-    return tuple(str(row[name]) for name in ("verdict", "number", "interval", "units"))
-
 
 def section(claim: str, statement: str) -> list[str]:
     """Return the lines of one claim."""
@@ -124,10 +59,15 @@ def section(claim: str, statement: str) -> list[str]:
     rows = [row for row in read(VERDICTS) if row["claim"] == claim]
     if rows:
         lines += table(HEAD, [_verdict(row) for row in rows])
-        commands = dict.fromkeys((row["command"], row["revision"]) for row in rows)
+        runs = {(row["experiment"], row["profile"]): row for row in rows}
         lines += [
-            f"Made by `{command}` ({revision})." for command, revision in commands
+            f"Made by `{row['command']}` ({row['revision']}). {took(row)}".strip()
+            for row in runs.values()
         ]
+        open_ones = [row for row in rows if row["verdict"].startswith("not resolved")]
+        if open_ones:
+            lines += ["", "Why the verdicts that are not resolved stay so:", ""]
+            lines += dict.fromkeys(f"- {why_open(row)}" for row in open_ones)
     choices = [row for row in read(CHOICES) if row["claim"] == claim]
     if choices:
         lines += ["", "Under other choices:", ""]
@@ -148,6 +88,65 @@ def section(claim: str, statement: str) -> list[str]:
             "No run by the rules of today is stored yet.",
         ]
     return [*lines, ""]
+
+
+def took(row: Row) -> str:
+    """Return what the run of a verdict took, as a sentence; nothing where that was not recorded."""
+    cost = _cost_of(row)
+    if cost is None:
+        return ""
+    cpu = "an unrecorded CPU time"
+    if cost["CPU seconds"]:
+        cpu = f"{_time(cost['CPU seconds'])} of CPU time"
+    cases = f"{cost['cases']} cases"
+    if cost["cases"] != "0":
+        cases += (
+            f" of together {_time(cost['cases seconds'])}, {cost['workers']} at a time"
+        )
+    return f"It took {cpu}: {cases}; the command that ended it took {_time(cost['command seconds'])}."
+
+
+def why_open(row: Row) -> str:
+    """Return why a verdict is not resolved, and what it would take: in reach or not, as a sentence."""
+    what = row["number"].split(":")[0]
+    count, _, unit = row["units"].partition(" ")
+    have = int(count)
+    found = re.search(r"about (\d+) ", row["verdict"])
+    if not have:
+        return f"{what}: there were no {unit} to judge."
+    if found is None:
+        return f"{what}: it lies so near to the edge of the rule that no number of {unit} is in reach."
+    needed = int(found[1])
+    said = f"{what}: about {needed} {unit} would decide, and {have} were run"
+    cost = _cost_of(row)
+    if cost is None or not cost["CPU seconds"]:
+        return f"{said}; what one of them takes was not recorded."
+    seconds = float(cost["CPU seconds"]) * needed / have
+    said += f". So many would take {_time(seconds)} of CPU time, by what this run took"
+    if seconds > BUDGET:
+        return f"{said}; the whole paper profile has {_time(BUDGET)}, so that is out of reach."
+    return (
+        f"{said}. That is in reach and was not run. It needs a config that states their number beforehand, and another "
+        "`--seed`."
+    )
+
+
+def _cost_of(row: Row) -> dict[str, str] | None:
+    same = ("experiment", "profile", "seed", "revision")
+    costs = [
+        cost for cost in read(COSTS) if all(cost[name] == row[name] for name in same)
+    ]
+    return costs[0] if costs else None
+
+
+def _time(seconds: str | float) -> str:
+    """Return a time in words, in hours from two of them on, else in minutes or seconds."""
+    seconds = float(seconds)
+    if seconds >= 7200:
+        return f"{seconds / 3600:.3g} h"
+    if seconds >= 120:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds:.3g} s"
 
 
 def _verdict(row: Row) -> list[str]:
@@ -221,9 +220,7 @@ def main(arguments: list[str]) -> int:
     """
     name = PAGE.relative_to(HERE.parent)
     if arguments[:1] == ["--compare"]:
-        lines = [line for folder in arguments[1:] for line in differences(Path(folder))]
-        print("\n".join(lines) or "Every verdict is the stored one.")
-        return int(bool(lines))
+        return _compare([Path(folder) for folder in arguments[1:]])
     if arguments[:1] == ["--take"]:
         for folder in arguments[1:]:
             take(Path(folder))
@@ -241,5 +238,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _compare(folders: Sequence[Path]) -> int:
+    """Print what differs and what agrees; return 0 where something was compared and nothing differs."""
+    differences = []
+    agreements = []
+    for folder in folders:
+        apart, agreed = compare(folder)
+        differences += apart
+        agreements += agreed
+        for name in unfinished(folder):
+            print(f"{name}: not finished, so no verdict of it was compared.")
+    print("\n".join([*differences, *agreements]))
+    if not differences and not agreements:
+        print("Nothing finished, and no stored first cell found: nothing was compared.")
+    return int(bool(differences) or not agreements)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        sys.exit(str(error))

@@ -86,6 +86,14 @@ def case_row(
     return row | names  # again, since a setting may have one of these names
 
 
+def request_of(text: Any) -> dict[str, Any]:
+    """Return what was asked of an experiment; raise one of the errors DAMAGED."""
+    request = mapping(text)
+    _demand_texts([request["profile"], request["version"]])
+    _demand(type(request["seed"]) is int)
+    return request
+
+
 def mapping(text: Any) -> dict[str, Any]:
     """Return the dict of a JSON text, which can be written as UTF-8 again."""
     found = json.loads(text)

@@ -19,7 +19,14 @@ from typing import Any
 from ...errors import UserError
 from ...files.writing import PLAN, finish
 from ...plots.svg import Foreign
-from .records import DAMAGED, case_row, finished_record, mapping, plain
+from .records import (
+    DAMAGED,
+    case_row,
+    finished_record,
+    mapping,
+    plain,
+    request_of,
+)
 
 FILE = "results.sqlite"
 FORMAT = 3  # the version of the tables, kept in the database as its user_version
@@ -107,6 +114,23 @@ class Store:
         )
         return [self._read(finished_record, payload) for (payload,) in rows]
 
+    def requests(self) -> dict[str, dict]:
+        """Return what was asked of each experiment, finished or not, in the order of their names."""
+        rows = self._rows("SELECT name, request FROM experiments ORDER BY name")
+        return {name: self._read(request_of, request) for name, request in rows}
+
+    def first(self, experiment: str, count: int) -> list[tuple[str, dict, dict]]:
+        """Return the key, the content and the result of the cases that were finished first."""
+        rows = self._rows(
+            "SELECT key, content, result FROM cases WHERE experiment = ? ORDER BY rowid LIMIT ?",
+            experiment,
+            count,
+        )
+        return [
+            (key, self._read(mapping, content), self._read(mapping, result))
+            for key, content, result in rows
+        ]
+
     def case(self, key: str) -> dict | None:
         """Return the result of a case, None if it is not finished."""
         for (result,) in self._rows("SELECT result FROM cases WHERE key = ?", key):
@@ -141,7 +165,7 @@ class Store:
         with self._connection:
             self._connection.execute(query, values)
 
-    def _rows(self, query: str, *values: str) -> list[tuple]:
+    def _rows(self, query: str, *values: str | int) -> list[tuple]:
         try:
             _limited(self._connection)
             return self._connection.execute(query, values).fetchall()
