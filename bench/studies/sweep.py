@@ -20,6 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+# before NumPy is imported, as in a worker
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from proxlin.experiments.engine.workers import prepare
 from proxlin.files.writing import write_file
 

@@ -187,6 +187,17 @@ def test_the_rule_of_a_part(kind):
         assert ("36 runs would decide" in found.needed) == (stated == 12)
 
 
+def test_the_plan_counts_every_trial():
+    """Each multiple is run with both noises; a network forms a Jacobian of many more columns than a sine map."""
+    config = parse(proposition2.Config, TWO)
+    (case,) = proposition2.cases(config, 0)
+    seconds = proposition2.seconds_of(case.settings["problem"], 5, 2)
+    assert case.work == pytest.approx(2 * 3 * seconds)
+    network = proposition2.seconds_of(proposition2_task.NETWORK, 16, 10)
+    sine = proposition2.seconds_of(proposition2_task.SINE, 16, 10)
+    assert 0.4 < network < 0.8 and 0.05 < sine < 0.1  # measured: 0.58 and 0.05
+
+
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_the_shipped_configs_are_complete(profile):
     for module, name in ((proposition1, "prop1"), (proposition2, "prop2")):

@@ -20,6 +20,7 @@ from .engine.study import demand_rules, plan_of, study
 from .engine.verdicts import verdict_of
 from .proposition1 import DATA
 from .proposition2_coverage import (
+    NOISES,
     WINDOWS,
     coverage,
     factors,
@@ -27,7 +28,7 @@ from .proposition2_coverage import (
     shares,
     verdict_window,
 )
-from .proposition2_task import NETWORK, RADII, SINE, Trial
+from .proposition2_task import INPUTS, NETWORK, RADII, SINE, WIDTH, Trial
 from .proposition_figures import draw_transition, draw_windows
 
 TASK = "proxlin.experiments.proposition2_task:sweep"
@@ -35,6 +36,11 @@ TASK = "proxlin.experiments.proposition2_task:sweep"
 # there
 NEAR = 4.0
 QUANTILES = (0.1, 0.5, 0.9)
+# CPU seconds of a trial, measured on one thread: in all, for each operation of a factorisation, and for each
+# product of two numbers of a Jacobian
+OVERHEAD = 0.03
+FACTORED = 1e-8
+FORMED = 1.4e-9
 
 Window = tuple[float, float]  # its ends, in units of sigma E chi_k / R
 
@@ -76,12 +82,20 @@ def cases(config: Config, seed: int) -> list[Case]:
     found = []
     for (problem, n, k), each in product(shapes, range(config.seeds)):
         settings = {"problem": problem, "n": n, "k": k, "seed": [seed, each], **shared}
-        found.append(
-            Case(
-                TASK, settings, config.multiples[2] * n * k / 500, f"{problem} {n} {k}"
-            )
-        )
+        trials = len(NOISES) * config.multiples[2]
+        work = trials * seconds_of(problem, n, k)
+        found.append(Case(TASK, settings, work, f"{problem} {n} {k}"))
     return found
+
+
+def seconds_of(problem: str, n: int, k: int) -> float:
+    """Return a guess of the seconds of one trial: some twenty exact steps, whose systems have the order nk."""
+    order = n * k
+    seconds = OVERHEAD + FACTORED * order**3
+    if problem == NETWORK:
+        parameters = WIDTH * (INPUTS + 1) + k * (WIDTH + 1)
+        seconds += FORMED * order**2 * parameters
+    return seconds
 
 
 def plan(config: Config, seed: int) -> Plan:
