@@ -98,12 +98,11 @@ def took(row: Row) -> str:
     cpu = "an unrecorded CPU time"
     if cost["CPU seconds"]:
         cpu = f"{_time(cost['CPU seconds'])} of CPU time"
-    cases = f"{cost['cases']} cases"
+    cases = ""
     if cost["cases"] != "0":
-        cases += (
-            f" of together {_time(cost['cases seconds'])}, {cost['workers']} at a time"
-        )
-    return f"It took {cpu}: {cases}; the command that ended it took {_time(cost['command seconds'])}."
+        cases = f"; its {cost['cases']} cases ran for {_time(cost['cases seconds'])} in all, {cost['workers']} at a time"
+    command = _time(cost["command seconds"])
+    return f"It took {cpu}{cases}, and the command that ended it took {command}."
 
 
 def why_open(row: Row) -> str:

@@ -118,7 +118,10 @@ def test_a_folder_takes_the_place_of_an_older_one(write_claims, stored, tmp_path
         assert rows[0]["command"] == command
     # seven cases and the command itself
     assert rows[0]["CPU seconds"] == "11.5" and rows[0]["cases seconds"] == "14.0"
-    assert "It took 11.5 s of CPU time: 7 cases" in write_claims.PAGE.read_text()
+    assert (
+        "It took 11.5 s of CPU time; its 7 cases ran for 14 s in all"
+        in write_claims.PAGE.read_text()
+    )
     assert len(write_claims.read("choices")) == 2
 
 
