@@ -188,8 +188,8 @@ def test_an_open_verdict_says_why(write_claims, stored, tmp_path):
         write_claims.main(["--take", str(folder)])
         said[needed] = write_claims.PAGE.read_text()
     assert "- A: about 40 seeds would decide, and 12 were run." in said[40]
-    assert "38.3 s of CPU time" in said[40] and "in reach and was not run" in said[40]
-    assert "266 h of CPU time" in said[10**6] and "out of reach" in said[10**6]
+    assert "38.3 s of one core" in said[40] and "in reach and was not run" in said[40]
+    assert "266 h of one core" in said[10**6] and "out of reach" in said[10**6]
     row = {"number": "A: 1", "units": "12 seeds", "experiment": "fig9"}
     row |= {"profile": "paper", "seed": "0", "revision": "abc"}
     edge = {"verdict": "not resolved (no number of seeds is in reach)"}
