@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import sqlite3
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -150,6 +151,10 @@ def test_nothing_to_compare_is_no_agreement(write_claims, stored, tmp_path, caps
         assert "Nothing finished" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"has no results\.sqlite"):
         write_claims.main(["--compare", str(tmp_path / "docs")])
+    with sqlite3.connect(begun / "results.sqlite") as connection:
+        connection.execute("UPDATE experiments SET request = '{}'")
+    with pytest.raises(UserError, match="is damaged"):
+        write_claims.main(["--compare", str(begun)])
 
 
 def test_the_first_cells_of_an_unfinished_run_are_compared(
