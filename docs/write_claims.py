@@ -249,7 +249,8 @@ def _compare(folders: Sequence[Path]) -> int:
         agreements += agreed
         for name in unfinished(folder):
             print(f"{name}: not finished, so no verdict of it was compared.")
-    print("\n".join([*differences, *agreements]))
+    for line in (*differences, *agreements):
+        print(line)
     if not differences and not agreements:
         print("Nothing finished, and no stored first cell found: nothing was compared.")
     return int(bool(differences) or not agreements)
