@@ -77,9 +77,11 @@ def advance(
     take = jax.jit(lambda state, drawn: solver.step(problem, state, drawn))
 
     # The passes end a run within an epoch where steps have a price that is known.
+    start = jnp.asarray(start)
     most = limits.steps
     if prices is not None and room > 1:
-        most = jnp.minimum(most, _steps_within(limits.passes, prices, len(problem)))
+        passes = jnp.asarray(limits.passes)
+        most = jnp.minimum(most, _steps_within(passes, prices, len(problem)))
 
     def draw(step: Array) -> Any:
         return solver.draw(problem, jax.random.fold_in(key, step // count), room)
