@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import proxlin
+import quick
 from proxlin.outers import sets
 
 ROOT = Path(proxlin.__file__).parent
@@ -228,6 +229,17 @@ def test_the_walk_sees_who_asks(asks):
     imports = "from ..outers import sets\nfrom ..outers.sets import Ball, Intervals\n"
     assert list(asked_of_sets(ast.parse(imports + asks))) == [3]
     assert not list(asked_of_sets(ast.parse("isinstance(outer, L1 | Box)")))
+
+
+@pytest.mark.parametrize("room", sorted(LAYER | {"__init__": 0}))
+def test_make_quick_knows_where_a_room_is_tested(room):
+    """Each has a test file, as `make quick` would run none in silence, and each file is there."""
+    names = list(quick.tests_of_room(room))
+    assert names, f"tests/support/quick.py does not say where {room} is tested."
+    for name in names:
+        path = quick.ROOT / name
+        tests = [path] if path.suffix else list(path.glob("test_*.py"))
+        assert tests and all(test.is_file() for test in tests), name
 
 
 def test_the_walk_sees_relative_imports():
