@@ -48,7 +48,7 @@ test: $(SETUP)
 	$(RUN) pyright || status=1; \
 	for isa in $(OTHERS); do \
 	    echo "The sensitive tests as on a processor with $$isa:"; \
-	    XLA_FLAGS=--xla_cpu_max_isa=$$isa $(RUN) pytest -q -m "processor and not slow" tests/solvers tests/subproblem || status=1; \
+	    XLA_FLAGS=--xla_cpu_max_isa=$$isa $(RUN) pytest -q -m "processor and not slow" tests/solvers tests/subproblem tests/run || status=1; \
 	done; \
 	$(RUN) pytest || status=1; \
 	exit $$status

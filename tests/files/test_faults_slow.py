@@ -35,6 +35,9 @@ print(count)
         "save",
         "fit",
         "new_fit",
+        "parts",
+        "fit_save",
+        "predict",
         "report",
         "reproduce",
     ],
@@ -47,7 +50,7 @@ def test_faults_at_every_call(scenario, tmp_path, figures):
     figures(f"faults-{scenario}", **found)
     assert found["failed, old"] and found["killed, old"] and found["killed, new"]
     # several files, in a folder that exists
-    together = scenario in ("folder", "fit", "report", "reproduce")
+    together = scenario in ("folder", "fit", "parts", "report", "reproduce")
     assert together == ("killed, finished" in found)
 
 

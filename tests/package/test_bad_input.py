@@ -551,6 +551,11 @@ CALLS = {
         ValueError,
         ["as many entries", "[1, 2]"],
     ),
+    "many with a start for each, and no word of it": (
+        lambda: px.solve_many([build(), build()], np.stack([W, W])),
+        ValueError,
+        ["in_axes=(0, 0)", "2 rows"],
+    ),
     "many along nothing": (
         lambda: px.solve_many(build(), W, in_axes=(None, None)),
         ValueError,

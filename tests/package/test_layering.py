@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import proxlin
+import quick
+from proxlin.outers import sets
 
 ROOT = Path(proxlin.__file__).parent
 
@@ -173,6 +175,71 @@ def calls(name: str, function: str) -> Iterator[int]:
             and node.func.id == function
         ):
             yield node.lineno
+
+
+SETS = {
+    name
+    for name, thing in vars(sets).items()
+    if isinstance(thing, type) and issubclass(thing, sets.AbstractSet)
+}
+
+
+def asked_of_sets(tree: ast.Module) -> Iterator[int]:
+    """The lines where a module asks which set it has: by isinstance, issubclass, type or match.
+
+    A set is known by its import, as `Box` is an outer function too.
+    """
+    known = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("sets"):
+            known |= {a.asname or a.name for a in node.names if a.name in SETS}
+
+    def is_set(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            of = node.value
+            return node.attr in SETS and isinstance(of, ast.Name) and of.id == "sets"
+        return isinstance(node, ast.Name) and node.id in known
+
+    def asks(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("isinstance", "issubclass")
+        return isinstance(node, ast.Compare | ast.MatchClass)
+
+    for node in ast.walk(tree):
+        if asks(node) and any(is_set(part) for part in ast.walk(node)):
+            yield getattr(node, "lineno", 0)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "outers.sets"])
+def test_nobody_asks_which_set_it_has(name):
+    for line in asked_of_sets(MODULES[name]):
+        pytest.fail(f"{name}, line {line}: asks for a set; give the sets a method.")
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "isinstance(V, Intervals)",
+        "issubclass(type(V), (Ball, Intervals))",
+        "type(V) is Intervals",
+        "isinstance(V, sets.Box)",
+    ],
+)
+def test_the_walk_sees_who_asks(asks):
+    imports = "from ..outers import sets\nfrom ..outers.sets import Ball, Intervals\n"
+    assert list(asked_of_sets(ast.parse(imports + asks))) == [3]
+    assert not list(asked_of_sets(ast.parse("isinstance(outer, L1 | Box)")))
+
+
+@pytest.mark.parametrize("room", sorted(LAYER | {"__init__": 0}))
+def test_make_quick_knows_where_a_room_is_tested(room):
+    """Each has a test file, as `make quick` would run none in silence, and each file is there."""
+    names = list(quick.tests_of_room(room))
+    assert names, f"tests/support/quick.py does not say where {room} is tested."
+    for name in names:
+        path = quick.ROOT / name
+        tests = [path] if path.suffix else list(path.glob("test_*.py"))
+        assert tests and all(test.is_file() for test in tests), name
 
 
 def test_the_walk_sees_relative_imports():

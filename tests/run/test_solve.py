@@ -63,6 +63,7 @@ def test_a_status_is_data():
     np.testing.assert_array_equal(far.w, START)
     none = px.solve(problem(), START, steps=0)
     assert px.Status(int(none.status)) == "budget" and int(none.steps) == 0
+    assert np.isnan(none.gap) and np.isinf(none.measure)  # nothing is certified
     assert "budget" in px.Status(int(none.status)).sentence
 
 

@@ -80,6 +80,7 @@ def test_agrees_with_a_dense_jacobian(name):
         assert float(line.value(found.w)) == pytest.approx(float(found.value), rel=1e-9)
 
 
+@pytest.mark.processor
 def test_float32_is_certified_too():
     p = problem(px.Huber(0.7))
     dense, found = both(p, start(jnp.float32), 0.1, 1e-4)

@@ -271,25 +271,37 @@ def scenario_save(old: Path) -> Callable[[Path], None]:
     return lambda folder: after.save(folder / "solution.npz")
 
 
+def _table(work: Path, rows: int = 30) -> Path:
+    table = work / "table.csv"
+    table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(rows)))
+    return table
+
+
 def _fitted(work: Path) -> dict[str, bytes]:
     """What a fit writes, in one call: drawing it again for every fault would take an hour."""
-    from proxlin.data.frames import read_frame
-    from proxlin.tables import page
-    from proxlin.tables.asked import Asked
-    from proxlin.tables.engine import fit
+    return _written_by_fit(work, _table(work), "--solver", "sgd")
 
-    table = work / "table.csv"
-    table.write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(30)))
-    found = fit(
-        read_frame(table),
-        Asked(("y",), hidden=0, solver="sgd"),
-        lambda what, share: None,
-    )
+
+def _written_by_fit(work: Path, table: Path, *options: str) -> dict[str, bytes]:
+    from proxlin.cli.main import main
+    from proxlin.tables import page
+
     written: list[dict[str, bytes]] = []
     page.write_folder = lambda folder, contents: written.append(contents)
-    page.write(work / "out", "table.csv", [found])
+    out = ("--out", str(work / "out"), "--quiet")
+    asked = ("--target", "y", "--hidden", "0", *options)
+    assert main(["fit", str(table), *asked, *out]) == 0
     assert len(written) == 1 and set(written[0]) == set(FILES)
     return written[0]
+
+
+def _saved(work: Path, path: Path) -> Any:
+    """Return a fit of the table, saved there."""
+    import proxlin as px
+
+    fit = px.fit(_table(work), "y", hidden=0, solver="sgd")
+    fit.save(path)
+    return fit
 
 
 def scenario_fit(old: Path) -> Callable[[Path], None]:
@@ -301,6 +313,54 @@ def scenario_fit(old: Path) -> Callable[[Path], None]:
 def scenario_new_fit(old: Path) -> Callable[[Path], None]:
     (old / "other").write_bytes(b"another file")
     return _folder(_fitted(old.parent))
+
+
+def scenario_parts(old: Path) -> Callable[[Path], None]:
+    """Write the folder of a fit of Parquet parts over that of another one."""
+    import pandas as pd
+
+    table = pd.read_csv(_table(old.parent, 600))
+    parts = old.parent / "parts"
+    parts.mkdir()
+    for i, rows in enumerate((table[:300], table[300:])):
+        rows.to_parquet(parts / f"{i}.parquet", row_group_size=100)
+    files.write_folder(old / "out", dict.fromkeys(FILES, b"of another fit"))
+    return _folder(_written_by_fit(old.parent, parts))
+
+
+def scenario_fit_save(old: Path) -> Callable[[Path], None]:
+    """`Fit.save` over another file."""
+    fit = _saved(old.parent, old.parent / "warm.npz")
+    (old / "model.npz").write_bytes(b"of another fit")
+    return lambda folder: fit.save(folder / "model.npz")
+
+
+def scenario_predict(old: Path) -> Callable[[Path], None]:
+    """`predict --out` over another file: what it writes is computed once, and written piece by piece."""
+    from proxlin.cli import predict
+    from proxlin.cli.main import main
+
+    model = old.parent / "model.npz"
+    _saved(old.parent, model)
+    pieces: list[bytes] = []
+
+    class Kept:
+        def write(self, data: bytes) -> None:
+            pieces.append(data)
+
+    predict.write_file = lambda path, content: content(Kept())
+    table = old.parent / "table.csv"
+    out = str(old.parent / "warm.csv")
+    assert main(["predict", str(model), str(table), "--out", out, "--quiet"]) == 0
+    (old / "out.csv").write_bytes(b"of another model")
+
+    def act(folder: Path) -> None:
+        files.check_writable(folder / "out.csv")
+        files.write_file(
+            folder / "out.csv", lambda file: [file.write(each) for each in pieces]
+        )
+
+    return act
 
 
 def _results(old: Path) -> Callable[..., Callable[[Path], None]]:

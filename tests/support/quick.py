@@ -30,18 +30,33 @@ AT_LEAST = 15.0
 RUFF = (("check", "--quiet"), ("format", "--check", "--quiet"))
 STARTED = "PROXLIN_QUICK_STARTED"
 ALWAYS = ("tests/package/test_layering.py",)  # it takes a second
-# Rooms without a folder of tests: the folder that tests them.
+# Where a room is tested beside the folder of its name, which it may not have.
 TESTED_IN = {
-    "__init__": "tests/package",
-    "types": "tests/package",
-    "checks": "tests/package",
-    "errors": "tests/package",
-    "cost": "tests/problem",
-    "compiled": "tests/run",
-    "networks": "tests/inners",
-    "schedules": "tests/solvers",
-    "tables": "tests/cli/test_fit.py",
-    "plots": "tests/cli/test_report.py",
+    "__init__": ("tests/package",),
+    "types": ("tests/package",),
+    "checks": ("tests/package",),
+    "errors": ("tests/package",),
+    "inputs": ("tests/package/test_front_door.py", "tests/package/test_bad_input.py"),
+    "later": ("tests/package/test_contract.py", "tests/package/test_packaging.py"),
+    "precision": (
+        "tests/package/test_front_door.py",
+        "tests/problem/test_parameters.py",
+    ),
+    "shown": ("tests/package/test_front_door.py", "tests/tables/test_fit_object.py"),
+    "slips": ("tests/package/test_slips.py",),
+    "cost": ("tests/problem",),
+    "rollouts": ("tests/problem/test_trajectory.py",),
+    "compiled": ("tests/run",),
+    "jaxprs": ("tests/run/test_sharing.py",),
+    "networks": ("tests/inners",),
+    "schedules": ("tests/solvers",),
+    "tables": ("tests/cli/test_fit.py",),
+    "plots": (
+        "tests/cli/test_report.py",
+        "tests/cli/test_strangers.py",
+        "tests/experiments/test_theory.py",
+        "tests/tables/test_fit_object.py",
+    ),
 }
 
 
@@ -87,12 +102,17 @@ def changed() -> list[Path]:
     return [Path(name) for name in dict.fromkeys(names) if (ROOT / name).is_file()]
 
 
+def tests_of_room(room: str) -> Iterable[str]:
+    """Yield the folder of the room, and where else it is tested."""
+    if (ROOT / "tests" / room).is_dir():
+        yield f"tests/{room}"
+    yield from TESTED_IN.get(room, ())
+
+
 def tests_of(path: Path) -> Iterable[str]:
     """Yield what pytest should run because a file changed."""
     if path.parts[:2] == ("src", "proxlin") and path.suffix == ".py":
-        room = Path(path.parts[2]).stem
-        own = f"tests/{room}"
-        yield own if (ROOT / own).is_dir() else TESTED_IN.get(room, own)
+        yield from tests_of_room(Path(path.parts[2]).stem)
         yield str(path)
     elif path.parts[0] == "tests" and path.name.startswith("test_"):
         yield str(path)

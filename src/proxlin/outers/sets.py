@@ -130,6 +130,12 @@ class AbstractSet(eqx.Module):
         """
         raise TypeError(f"{type(self).__name__} is no product of intervals.")
 
+    def entries(self, blocks: int) -> "AbstractSet | None":
+        """Return the set of so many blocks with each entry as a block of its own, (blocks k, 1), where
+        a solver has to take them apart: entries have an interval and a rho of their own. Else None.
+        """
+        return None
+
     def center(self, v: Blocks) -> Blocks:
         """Return an interior point, in the shape of v."""
         return jnp.zeros_like(v)
@@ -502,7 +508,6 @@ class Intervals(AbstractBarrier):
     high: Array = eqx.field(converter=jnp.asarray)
 
     def entries(self, blocks: int) -> "Intervals":
-        """Return the set of so many blocks with each entry as a block of its own, (blocks k, 1)."""
         low = jnp.tile(self.low, blocks)[:, None]
         high = jnp.tile(self.high, blocks)[:, None]
         return Intervals(low, high)

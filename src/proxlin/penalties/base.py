@@ -132,10 +132,14 @@ class AbstractPenalty(eqx.Module):
         Returns
         -------
         a number
-            How far g is above its line, at least 0.
+            How far g is above its line, at least 0, with what rounding may hide.
         """
-        far = self.value(x) - self.value(best) - jnp.sum(slope * (x - best))
-        return jnp.maximum(far, 0)
+        terms = slope * (x - best)
+        here = self.value(x)
+        there = self.value(best)
+        far = here - there - jnp.sum(terms)
+        size = jnp.abs(here) + jnp.abs(there) + jnp.sum(jnp.abs(terms))
+        return jnp.maximum(far, 0) + _rounding(x.size, size.dtype) * size
 
     def kinks(self, x: Leaf) -> Bool[Array, "..."]:
         """Return which entries sit at a kink or at a bound of g.
@@ -429,7 +433,8 @@ class L1Penalty(AbstractPenalty):
         lam = _weight(self.lam, x)
         # The slope at best != 0 is lam sign(best), whatever rounding says.
         slope = jnp.where(best == 0, jnp.clip(slope, -lam, lam), lam * jnp.sign(best))
-        return jnp.sum(lam * jnp.abs(x) - slope * x)
+        # As a product: a difference of lam |x| and slope x would lose what is small.
+        return jnp.sum((lam - slope * jnp.sign(x)) * jnp.abs(x))
 
     def kinks(self, x: Leaf) -> Bool[Array, "..."]:
         return (x == 0) & (_weight(self.lam, x) > 0)
@@ -496,17 +501,20 @@ class GroupL2(AbstractPenalty):
         return x
 
     def excess(self, x: Leaf, best: Leaf, slope: Leaf) -> Array:
-        # The slope at best != 0 is lam best / |best|, whatever rounding says.
+        # The slope at best != 0 is lam best / |best|, whatever rounding says. With units a and b of x and of the
+        # slope s, lam |x| - <s, x> = |x| ((lam - |s|) + |s| |a - b|^2 / 2): a difference of the two products would
+        # lose what is small. What rounding may hide is added to |a - b|, and to lam - |s|.
         lam = _weight(self.lam, x)
         rows = _rows(x)
         best = _rows(best)
         slope = _rows(slope)
-        longest = jnp.maximum(norms(slope), lam)[:, None]
-        safe = jnp.where(longest > 0, longest, jnp.ones_like(longest))
-        zero = jnp.all(best == 0, axis=-1, keepdims=True)
-        slope = jnp.where(zero, slope * (lam / safe), lam * _units(best))
-        each = lam * norms(rows) - jnp.sum(slope * rows, axis=-1)
-        return jnp.sum(jnp.maximum(each, 0))
+        rough = _rounding(rows.shape[1], x.dtype)
+        zero = jnp.all(best == 0, axis=-1)
+        towards = jnp.where(zero[:, None], _units(slope), _units(best))
+        steep = jnp.where(zero, jnp.minimum(norms(slope), lam), lam)
+        flat = jnp.where(zero, lam - steep + rough * lam, 0)
+        turned = norms(_units(rows) - towards) + rough
+        return jnp.sum(norms(rows) * (flat + steep * turned**2 / 2))
 
     def kinks(self, x: Leaf) -> Bool[Array, "..."]:
         rows = _rows(x)
@@ -520,6 +528,11 @@ class GroupL2(AbstractPenalty):
         size = x.shape[-1] if x.ndim else 1
         lam = _weight(self.lam, x) * unit / scale
         return EachGroup(lam, x.reshape(-1) / unit, size)
+
+
+def _rounding(terms: int, dtype: Any) -> Array:
+    """Return the relative error of a sum of so many products, as `subproblem.certificate` has it."""
+    return jnp.asarray((4 + terms**0.5) * jnp.finfo(dtype).eps, dtype)
 
 
 def _weight(lam: Number, x: Leaf) -> Array:

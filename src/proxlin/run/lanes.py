@@ -7,7 +7,8 @@ are the last axis. The three loops of a run (steps, attempts, iterations of `sub
 turn each lane takes a few iterations of its own subproblem, and those whose subproblem is solved accept or reject the
 step and begin the next one. No lane waits for another. A lane whose problem has ended takes the next one of the queue.
 
-Steps with curvature are not taken here: a problem that wants one leaves its lane, and goes on elsewhere.
+Steps with curvature are not taken here: a problem that wants one leaves its lane, and goes on elsewhere. So does one
+whose last subproblem is not solved to its goal: it leaves before that step, which is taken elsewhere.
 """
 
 from typing import Any
@@ -35,7 +36,6 @@ from ..subproblem.newton import (
     State,
     Wide,
     advance,
-    dual,
     first_state,
     sums,
 )
@@ -141,7 +141,9 @@ def _trial(system: Lanes, offset: Array, w: Array, state: State) -> Trial:
     x = w + state.d
     moved = x - w
     z = system.u + system.B.push(moved)
-    v = dual(system, state, z)
+    # The certificate is that of one v, so v is an array of the state. Computed here, XLA may compute it again in each
+    # of its sums, with other roundings of z / sigma, which is large.
+    v = system.of_blocks(V.project, state.v)
 
     dtype = x.dtype
     d = x.shape[0]
@@ -447,14 +449,15 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
     prices = solver.prices(problem, w_like)
     passes = prices.passes(steps, Calls(value=values), len(problem))
     over |= passes * (1 + 1e-6) >= limits.passes.astype(passes.dtype)
-    # No run ends with a step that was not solved to its goal: such a lane goes on with the same subproblem.
+    # No run ends with a step that was not solved to its goal: such a lane goes on with the same subproblem, or, where
+    # that gets no better, leaves before the step, which another solver then takes.
     ends = over | wants_curvature
     early = taken & ends & ~exact & ~stuck
-    taken = taken & ~early
-    active = active & ~early
+    undone = taken & ends & stuck & (not system.V.unbounded)
+    taken = taken & ~early & ~undone
+    active = active & ~early & ~undone
     keep = taken & (look.value <= at.value)
-    leaves_lane = taken & ends
-    unsolved = stuck & (not system.V.unbounded)
+    leaves_lane = undone | (taken & ends)
 
     w = jnp.where(keep[None, :], trial.x, run.w)
     least = jnp.where(keep, look.value, at.value)
@@ -469,11 +472,12 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
             run.first,
             jnp.where(taken, lowered.kappa, run.kappa),
             jnp.where(taken, steps, run.steps),
-            jnp.where(taken, values, run.values),
+            # A step that is taken elsewhere costs what it costs there.
+            jnp.where(taken, values, run.values - run.tries),
             measure,
             trial.gap,
             stalled,
-            unsolved | ~over,
+            undone | ~over,
         ),
     )
 

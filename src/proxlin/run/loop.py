@@ -7,6 +7,7 @@ between two marks, "auto" for its trials, and the fits of tables under `vmap`. (
 one PLI step are a loop of its model; many small problems side by side have one in `lanes.py`.)
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -103,11 +104,9 @@ def advance(
     drawn = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], draw(start)))
     info = jax.eval_shape(take, state, drawn)[1]
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info)
-    # No measure is small, and nothing is stalled, before the first step.
-    if nothing.measure is not None:
-        nothing = eqx.tree_at(
-            lambda info: info.measure, nothing, jnp.full_like(nothing.measure, jnp.inf)
-        )
+    # Before the first step no measure is small, nothing is stalled, and nothing is certified.
+    nothing = _filled(nothing, lambda info: info.measure, jnp.inf)
+    nothing = _filled(nothing, lambda info: info.gap, jnp.nan)
     calls = nothing.calls
     if calls is not None and spent is not None:
         calls = spent
@@ -129,6 +128,13 @@ def has_ended(
         # What is left by rounding alone is nothing.
         ended |= passes * (1 + 1e-6) >= limits.passes.astype(passes.dtype)
     return ended
+
+
+def _filled(info: Info, where: Callable, number: float) -> Info:
+    """Return the info with this number there, if the solver says anything there."""
+    if where(info) is None:
+        return info
+    return eqx.tree_at(where, info, jnp.full_like(where(info), number))
 
 
 def _steps_within(passes: Array, prices: Prices, n: int) -> Array:

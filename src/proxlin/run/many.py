@@ -75,8 +75,8 @@ def solve_many(
         The method; None is exact prox-linear.
     in_axes : a pair
         What has the leading axis, problems or w, as in `jax.vmap`: (0, None) problems alone, (None,
-        0) starts alone, (0, 0) both. It may also be a tree of True and False, True for the arrays
-        that have the axis, where problems share the others.
+        0) starts alone, (0, 0) both, a start for each problem. It may also be a tree of True and
+        False, True for the arrays that have the axis, where problems share the others.
     chunk : an integer, or None
         How many problems are worked on at once.
     steps : an integer, or None
@@ -100,7 +100,8 @@ def solve_many(
     TypeError
         An argument is of the wrong kind.
     ValueError
-        The problems differ in structure or shape, or there are none.
+        The problems differ in structure or shape, there are none, or w has a leading axis that in_axes
+        does not name.
 
     See Also
     --------
@@ -122,6 +123,7 @@ def solve_many(
     problems = _stacked(problems)
     solver = checked_solver(solver, "solve_many")
     batch = _Batch(problems, w, in_axes)
+    batch.check_starts()
     if chunk is not None:
         chunk = whole(chunk, "chunk", low=1)
     key = checked_key(key, solver, "solve_many")
@@ -234,6 +236,20 @@ class _Batch:
         self.count = sizes.pop()
         self.leaves = leaves
 
+    def check_starts(self) -> None:
+        """Raise a sentence where w holds a start for each problem, and in_axes does not say so."""
+        problem, w = self.first()
+        starts = jax.tree.leaves(w)
+        shared = all(axis is None for axis in self.axes[-len(starts) :])
+        if not shared or any(x.shape[:1] != (self.count,) for x in starts):
+            return
+        if _takes(problem, w) or not _takes(problem, jax.tree.map(lambda x: x[0], w)):
+            return
+        raise ValueError(
+            f"in_axes says that all problems start at the same w, but the inner map takes one of its "
+            f"{self.count} rows: give in_axes=(0, 0) where w holds a start for each problem."
+        )
+
     def shared_outer(self) -> bool:
         """Give the numbers of f, where all problems have the same, no leading axis; return whether they
         have none.
@@ -267,6 +283,15 @@ class _Batch:
         """Return the first problem and its start."""
         pairs = zip(self.leaves, self.axes, strict=True)
         return self.one([x[0] if axis == 0 else x for x, axis in pairs])
+
+
+def _takes(problem: AbstractProblem, w: Params) -> bool:
+    """Whether the inner map takes this w, from shapes alone."""
+    try:
+        problem.outputs(w)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _axes(tree: tuple, in_axes: tuple) -> list:
@@ -310,7 +335,11 @@ def _solved(
     first, start = batch.first()
     solver.check(first)
     slots = min(SLOTS if chunk is None else chunk, batch.count)
-    if not (fits(first, start, solver) and batch.shared_outer()):
+    # A lane takes its step before it looks at its budget.
+    nothing = Record(jnp.int32(0), Info(), Calls(), start)
+    spent = has_ended(nothing, limits, solver.prices(first, start), len(first))
+    small = fits(first, start, solver) and not spent
+    if not (small and batch.shared_outer()):
         return _Run(batch, solver, key, limits, slots).all(bar)
     lanes = min(lanes_for(first, start) if chunk is None else chunk, batch.count)
     static = Static(batch.treedef, tuple(batch.axes))

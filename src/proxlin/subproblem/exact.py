@@ -19,7 +19,7 @@ from ..compiled import compiled
 from ..cost import Prices, Status
 from ..inners import check_touched
 from ..outers import AbstractOuter, AbstractProximable, Parts
-from ..outers.sets import AbstractSet, Intervals, norms
+from ..outers.sets import AbstractSet, norms
 from ..penalties import Penalties
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
@@ -175,14 +175,15 @@ def solve(
     """
     V, rho = dual_set(f)
     most = MOST if max_iterations is None else max_iterations
-    if not isinstance(V, Intervals):
+    m, k = expansion.u.shape
+    entries = V.entries(m)
+    if entries is None:
         return _by_method(expansion, quadratic, V, rho, tol, penalty, v0, most)
     # Each entry has an interval and a rho of its own: it becomes a block.
-    m, k = expansion.u.shape
     apart = _apart(expansion)
     rhos = jnp.tile(jnp.asarray(rho), m)
     start = None if v0 is None else v0.reshape(-1, 1)
-    answer = _by_method(apart, quadratic, V.entries(m), rhos, tol, penalty, start, most)
+    answer = _by_method(apart, quadratic, entries, rhos, tol, penalty, start, most)
     return eqx.tree_at(lambda found: found.v, answer, answer.v.reshape(m, k))
 
 

@@ -208,11 +208,12 @@ class Lanes(eqx.Module):
 
 
 class State(eqx.Module):
-    """The point d of every lane, the step along which it was reached and the slope there, v0 and sigma, the least
-    sigma, the gap, and the iterations.
+    """The point d of every lane, the dual variables v there, the step along which it was reached and the slope there,
+    v0 and sigma, the least sigma, the gap, and the iterations.
     """
 
     d: Array
+    v: Array
     step: Array
     length: Array
     fall: Array
@@ -246,6 +247,7 @@ def first_state(lanes: Lanes, v0: Array) -> State:
     floor = jnp.where(smooth, none, floor)
     return State(
         d=still,
+        v=v0,
         step=still,
         length=none,
         fall=none,
@@ -257,12 +259,6 @@ def first_state(lanes: Lanes, v0: Array) -> State:
         share=jnp.full_like(unit, SHARE),
         count=jnp.zeros(unit.shape, jnp.int32),
     )
-
-
-def dual(lanes: Lanes, s: State, z: Array) -> Array:
-    """Return the dual variables that belong to z."""
-    around = z + s.sigma[None, None, :] * s.v0
-    return lanes.of_blocks(lanes.V.maximizer, around, lanes.rho + s.sigma[None, :])
 
 
 def advance(lanes: Lanes, goal: Array, s: State) -> State:
@@ -304,6 +300,7 @@ def advance(lanes: Lanes, goal: Array, s: State) -> State:
     keep = too_far | ~going
     return State(
         d=jnp.where(keep[None, :], s.d, d),
+        v=jnp.where(keep[None, None, :], s.v, v),
         step=jnp.where(keep[None, :], s.step, step),
         length=jnp.where(going, jnp.where(too_far, back, fresh), s.length),
         fall=jnp.where(keep, s.fall, fall * fresh),
