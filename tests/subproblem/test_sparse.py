@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import proxlin as px
+from counting import Counter
 from proxlin.compiled import QUICK
 from proxlin.outers.sets import Ball, Box, Simplex
 from proxlin.problem import MeanOfLosses
@@ -278,6 +279,36 @@ def test_sweeps_save_steps():
     values = np.asarray(found.history["value"])
     assert np.all(np.diff(values) <= 0)
     assert found.value == pytest.approx(float(p.value(found.w)), rel=1e-12)
+
+
+def test_sweeps_pay_for_their_calls():
+    counter = Counter()
+    p, w = factorisation()
+    phi = px.touches(counter(p.inner.inner), p.inner.select)
+    data = tuple(x[:64] for x in p.data)  # no rows are added to these
+    q = px.MeanOfLosses(phi, px.Huber(0.2), data)
+    with counter.calls() as calls:
+        found = px.minimize(q, w, px.prox_linear(sweeps=2), steps=3)
+    values = q.prices(w).value * len(found.history["value"])
+    assert calls.cost == found.cost + values
+    plain = px.minimize(q, w, px.prox_linear(), steps=3)
+    assert found.cost.vjp > plain.cost.vjp
+
+
+def test_rescaled_rows_are_still_sparse(monkeypatch):
+    p, w = factorisation()
+    p = px.MeanOfLosses(p.inner, px.Huber(0.2), p.data)
+    w = {name: jnp.asarray(x) for name, x in w.items()}
+    scale = {"U": jnp.full((12, 2), 3.0), "V": jnp.full((8, 2), 0.1)}
+    seen = px.Rescaled(px.prox_linear())._seen(p, scale)
+    units = jax.tree.map(jnp.divide, w, scale)
+    assert float(seen.value(units)) == pytest.approx(float(p.value(w)), rel=1e-12)
+    monkeypatch.setattr(sparse, "DENSE", 0)
+    assert exact.structure(seen, units) is sparse.Sparse
+    dense = seen.expand(units).jacobian
+    d = np.random.default_rng(6).standard_normal(dense.shape[-1])
+    pushed = sparse.Sparse.of(seen, units).push(jnp.asarray(d))
+    assert np.allclose(pushed, dense @ d)
 
 
 def test_problems_without_rows_have_no_sweeps():

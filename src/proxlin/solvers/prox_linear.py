@@ -28,7 +28,6 @@ from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
 from .model_based import ModelBased
 from .models import ProxLinear
 
-
 # A sweep is damped by this share of kappa: rows with fewer samples than entries need some.
 DAMPING = 1e-3
 # Another sweep is worth its calls if the last one gained this share of the step before them.
@@ -54,7 +53,7 @@ class ProxLinearAdaptive(AbstractSolver):
 
     kappa starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and
     steps have become slow, the curvature of phi along the kinks of f takes the place of kappa
-    (curvature.py).
+    (curvature.py). So many sweeps over the rows of w may follow a step (subproblem/sweeps.py).
     """
 
     outers = AbstractProximable
@@ -337,7 +336,8 @@ def prox_linear(
     kappa : a positive number, or None
         The weight of the proximal term; None is adaptive.
     tol : a positive number
-        The relative gap to which a subproblem is solved.
+        The relative gap to which a subproblem is solved. With an adaptive kappa, a subproblem of `px.touches` may also
+        end at a gap of 0.3 of the decrease that its model predicts.
     accelerated : True or False
         Whether to take the accelerated method of Drusvyatskiy and Paquette.
     sweeps : an integer

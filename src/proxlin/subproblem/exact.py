@@ -179,9 +179,10 @@ def solve(
     """Return the minimiser, to a gap of at most tol times the size of F at the anchor, tol at least
     100 eps.
 
-    v0 are dual variables to start from. With a share, a method that can also ends where the gap is
-    at most this share of the decrease since the anchor (see `ends_early`). The weight of the quadratic is a number, or a vector where
-    w is one and the expansion is dense. With a penalty the weight is a number, and v0 is not used.
+    v0 are dual variables to start from. With a share, a method that can (see `ends_early`) also ends
+    where the gap is at most this share of the decrease since the anchor. The weight of the quadratic
+    is a number, or a vector where w is one and the expansion is dense. With a penalty the weight is
+    a number, and v0 is not used.
     """
     V, rho = dual_set(f)
     most = MOST if max_iterations is None else max_iterations

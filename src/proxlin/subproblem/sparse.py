@@ -318,7 +318,9 @@ def _sum_columns(at: Sparse, x: Array) -> Array:
     for number, (leaf, part) in enumerate(shape.parts):
         sums[leaf] = sums[leaf].at[at.places[:, number]].add(x[:, part], mode="drop")
     nothing = jnp.zeros(0, x.dtype)
-    return jnp.concatenate([nothing, *(sums[leaf].reshape(-1) for leaf in shape.others)])
+    return jnp.concatenate(
+        [nothing, *(sums[leaf].reshape(-1) for leaf in shape.others)]
+    )
 
 
 class Blocks(eqx.Module):

@@ -155,7 +155,13 @@ def _kinked(
 
 
 def minimize_roughly(
-    B: Weighted, b: Array, rho: Array, V: AbstractSet, e0: Array, share: float, most: int
+    B: Weighted,
+    b: Array,
+    rho: Array,
+    V: AbstractSet,
+    e0: Array,
+    share: float,
+    most: int,
 ) -> Array:
     """Return e with a gap of a share of the decrease since e0, by so many steps of Newton's method at most,
     and without a certificate.

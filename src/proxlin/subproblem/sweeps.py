@@ -1,6 +1,6 @@
 """Sweeps: steps in one leaf of w after the other, where they separate by the rows of the leaf.
 
-    min_x  sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + damping/2 |x - w|^2        x and w one leaf, J_i in its columns
+    min_x  sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + damping/2 |x - w|^2        x and w one leaf
 
 Where each sample touches one row of a leaf, this is a small problem for each row. A row is taken only if its own
 samples say that F falls. Such steps cost little more than an expansion: no system couples the rows.
