@@ -6,7 +6,8 @@
     salt    Huber and U, V >= 0, a tenth of the pixels white by mistake, a tenth missing: least_squares with bounds
     plain   Huber without bounds, on the same pixels: least_squares
 
-    ours    px.prox_linear() with adaptive kappa, phi by px.touches; with bounds its systems are dense
+    ours    px.prox_linear(sweeps=4), adaptive kappa, phi by px.touches; with bounds its systems are dense, and there
+            are no sweeps
     NMF     coordinate descent, run again with 10, 20, 40, ... sweeps: its seconds are those of the first run that
             came to the goal
 
@@ -18,12 +19,20 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
-import jax
 import numpy as np
 
 from bench.harness import Row, run_as_command
-from bench.suite.sparse import Task, Trace, measure, product, product_rows, scipy_run
+from bench.suite.sparse import (
+    Task,
+    Trace,
+    measure,
+    product,
+    product_rows,
+    report,
+    scipy_run,
+)
 
 NEAR = 1e-2
 IMAGES = 40
@@ -80,14 +89,20 @@ def peers_of(name: str) -> dict[str, tuple[str, Callable[[Task, float], Trace]]]
     return scipy
 
 
+def run_of(name: str, who: str, limit: float) -> dict[str, Any]:
+    """Return what `report` says of a case and a peer, or of ours."""
+    return report(make(name), peers_of(name), who, limit)
+
+
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    jax.config.update("jax_enable_x64", True)
+    call = "bench.suite.factors:run_of"
     for name in arguments.cases:
-        yield from measure(name, make(name), peers_of(name), arguments.limit, NEAR)
+        task = make(name)
+        yield from measure(call, name, task, peers_of(name), arguments.limit, NEAR)
 
 
 def main(argv: list[str] | None = None) -> int:
-    limit = {"type": float, "default": 120.0, "help": "seconds of a peer (120)"}
+    limit = {"type": float, "default": 120.0, "help": "seconds of a run (120)"}
     cases = {"nargs": "+", "choices": list(CASES), "default": CASES, "help": "which"}
     return run_as_command("factors", __doc__, rows, argv, 1, cases=cases, limit=limit)
 

@@ -2,14 +2,15 @@
 
     F(U, V) = (1/n) sum_s sum_j huber(phi_s(U_i(s), V_j(s))_j),     the same F and the same start for all
 
-    ours    px.prox_linear() with adaptive kappa, phi by px.touches
+    ours    px.prox_linear(sweeps=4), adaptive kappa, phi by px.touches
     Ceres   pyceres, HuberLoss, SPARSE_SCHUR, one thread; a cost function in Python for each residual, which is what a
             user of Python can write: its seconds have many calls of Python in them
     scipy   least_squares(method="trf", loss="huber", tr_solver="lsmr"), the Jacobian a sparse matrix by formulas
 
-A run goes to its own end or to --limit seconds, and says F with the seconds so far. `seconds` rows compare the
-seconds until F is within 1e-3 (relative) of the least F of all; a peer that does not arrive is noted. `memory` is the
-peak of the process after ours, before a peer has run.
+Each run is a process of its own. It goes to its own end or to --limit seconds, ours too, and says F with the seconds
+so far; a step that is under way at the limit is finished if that takes no longer than the limit once more. `seconds`
+rows compare the seconds until F is within 1e-3 (relative) of the least F of all; a run that does not arrive is noted
+with its limit. `memory` is the peak of the process of ours, compilation included.
 """
 
 import argparse
@@ -26,11 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import proxlin as px
-from bench.harness import Row, count, installed, race, run_as_command
+from bench.harness import Row, apart, count, installed, race, run_as_command
 
 NEAR = 1e-3
 DELTA = 0.3
-STEPS = 60
+START = 120.0  # seconds for imports, for compilation and to build the problem of a peer
+STEPS = 200
+SWEEPS = 4
 SIZES = {  # residuals, rows of U, rows of V
     "factorisation": (5_000, 230, 20),
     "calibration": (4_000, 300, 20),
@@ -136,11 +139,13 @@ def make(name: str) -> Task:
 # --------------------------------------------------------------------------------------------- runs
 
 
-def ours(task: Task) -> tuple[Trace, float]:
+def ours(task: Task, limit: float) -> tuple[Trace, float]:
     """Return the trace and the seconds of compilation."""
     w = {"U": jnp.asarray(task.U), "V": jnp.asarray(task.V)}
+    solver = px.prox_linear(sweeps=SWEEPS)
     began = time.perf_counter()
-    found = px.minimize(task.problem(), w, px.prox_linear(), steps=STEPS, tol=1e-5)
+    over = lambda _, record: record["seconds"] > limit
+    found = px.minimize(task.problem(), w, solver, steps=STEPS, tol=1e-5, stop=over)
     whole = time.perf_counter() - began
     clock = np.asarray(found.history["seconds"])
     value = np.asarray(found.history["value"])
@@ -255,22 +260,41 @@ def arrived(trace: Trace, goal: float) -> float | None:
 
 
 PEERS = {"scipy": ("scipy", scipy_run), "Ceres": ("pyceres", ceres_run)}
+OURS = "ours"
+Peers = Mapping[str, tuple[str, Callable[[Task, float], Trace]]]
+
+
+def report(task: Task, peers: Peers, who: str, limit: float) -> dict[str, Any]:
+    """Return the trace of a run, the seconds of compilation, and the peak memory of this process in GiB."""
+    jax.config.update("jax_enable_x64", True)
+    compile = 0.0
+    if who == OURS:
+        trace, compile = ours(task, limit)
+    else:
+        trace = peers[who][1](task, limit)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"trace": trace, "compile": compile, "peak": peak}
+
+
+def run_of(name: str, who: str, limit: float) -> dict[str, Any]:
+    """Return what `report` says of a case and a peer, or of ours."""
+    return report(make(name), PEERS, who, limit)
 
 
 def measure(
-    name: str,
-    task: Task,
-    runs: Mapping[str, tuple[str, Callable[[Task, float], Trace]]],
-    limit: float,
-    near: float = NEAR,
+    call: str, name: str, task: Task, peers: Peers, limit: float, near: float = NEAR
 ) -> Iterator[Row]:
-    """Run ours and the peers from the same start, and compare the seconds to (1 + near) times the least F of all."""
-    traces = {}
-    traces["ours"], compile = ours(task)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    for peer, (module, run) in runs.items():
-        if installed(module):
-            traces[peer] = run(task, limit)
+    """Run ours and the peers from the same start, each by `call` in its own process, and compare the seconds
+    to (1 + near) times the least F of all.
+    """
+    found = {}
+    for who in (OURS, *peers):
+        if who == OURS or installed(peers[who][0]):
+            found[who] = apart(call, name, who, limit, cap=2 * limit, start=START)
+    mine = found[OURS]
+    if mine is None or not mine["trace"]:
+        raise AssertionError(f"{name}: ours took no step within {limit:g} s")
+    traces = {who: run["trace"] for who, run in found.items() if run and run["trace"]}
     # F of ours is by JAX and that of the peers by NumPy: they must be one function.
     starts = [trace[0][1] for trace in traces.values()]
     if not np.allclose(starts, starts[0], rtol=1e-9):
@@ -279,41 +303,57 @@ def measure(
         )
     best = min(value for trace in traces.values() for _, value in trace)
     goal = (1 + near) * best
-    ends = {peer: min(value for _, value in trace) for peer, trace in traces.items()}
-    own = arrived(traces["ours"], goal)
+    ends = {who: min(value for _, value in trace) for who, trace in traces.items()}
+    own = arrived(traces[OURS], goal)
     n, d = task.y.size, task.U.size + task.V.size
     case = f"{name}, {n} x {d}"
-    peers = {}
+    runs: dict[str, Callable[[], float | None] | None] = {}
     notes = {}
-    for peer in runs:
-        trace = traces.get(peer)
-        peers[peer] = None
-        if trace is None:
+    for peer in peers:
+        runs[peer] = None
+        if peer not in found:
             continue
-        seconds = arrived(trace, goal)
-        peers[peer] = lambda seconds=seconds: seconds
-        notes[peer] = f"F {ends[peer]:.5f}, ours {ends['ours']:.5f}"
-        if seconds is None:
-            notes[peer] += (
-                f"; not within {near:g} of the least after {trace[-1][0]:.0f} s"
-            )
+        seconds = arrived(traces.get(peer, []), goal)
+        runs[peer] = lambda seconds=seconds: seconds
+        notes[peer] = _note(traces, ends, peer, seconds, near, limit)
     if own is None:
         for peer in ends:
-            yield count(f"{case}, F", peer, ends["ours"], ends[peer], "ours not within reach", "F")  # fmt: skip
+            note = f"ours not within {near:g} of the least, limit {limit:g} s"
+            yield count(f"{case}, F", peer, ends[OURS], ends[peer], note, "F")
     else:
-        yield from race(f"{case}, seconds", lambda: own, peers, 1, compile, notes)
-    yield count(f"{case}, peak memory", "", peak, 2.0, "at most 2", "GiB")
+        yield from race(
+            f"{case}, seconds", lambda: own, runs, 1, mine["compile"], notes
+        )
+    yield count(f"{case}, peak memory", "", mine["peak"], 2.0, "at most 2", "GiB")
+
+
+def _note(
+    traces: Mapping[str, Trace],
+    ends: Mapping[str, float],
+    peer: str,
+    seconds: float | None,
+    near: float,
+    limit: float,
+) -> str:
+    """Say which F a peer and ours came to, and within which limit."""
+    if peer not in traces:
+        return f"no F within the limit of {limit:g} s"
+    note = f"F {ends[peer]:.5f}, ours {ends[OURS]:.5f}; limit {limit:g} s"
+    if seconds is None:
+        last = traces[peer][-1][0]
+        note += f"; not within {near:g} of the least after {last:.0f} s"
+    return note
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    jax.config.update("jax_enable_x64", True)
+    call = "bench.suite.sparse:run_of"
     for name in arguments.cases:
-        yield from measure(name, make(name), PEERS, arguments.limit)
+        yield from measure(call, name, make(name), PEERS, arguments.limit)
 
 
 def main(argv: list[str] | None = None) -> int:
     small = [name for name in SIZES if "full" not in name]
-    limit = {"type": float, "default": 120.0, "help": "seconds of a peer (120)"}
+    limit = {"type": float, "default": 120.0, "help": "seconds of a run (120)"}
     cases = {"nargs": "+", "choices": list(SIZES), "default": small, "help": "which"}
     return run_as_command("sparse", __doc__, rows, argv, 1, cases=cases, limit=limit)
 

@@ -426,6 +426,27 @@ def _checked_rows(x: Any, at: Any) -> Array | None:
     return at
 
 
+class ScaledRows(eqx.Module):
+    """The local function e, sample -> inner(scale * e, sample), with the rows of the scale that the sample
+    touches.
+    """
+
+    inner: Touches
+    scale: Params
+
+    def __call__(self, local: Params, sample: Any) -> Array:
+        rows = self.inner.rows(self.scale, sample)
+        scaled = jax.tree.map(jnp.multiply, taken(self.scale, rows), local)
+        return self.inner.inner(scaled, sample)
+
+
+def scaled_input(inner: Callable, scale: Params) -> Callable:
+    """Return phi(e, sample) = inner(scale * e, sample), which touches the rows that inner touches."""
+    if isinstance(inner, Touches):
+        return Touches(ScaledRows(inner, scale), inner.select)
+    return ScaledInput(inner, scale)
+
+
 class Selection(eqx.Module):
     """A plain function of a sample as a static part of a tree of arrays."""
 
@@ -545,7 +566,7 @@ def user_function(inner: Callable, sample: Any) -> tuple[Any, str, str, Any]:
     """Return the user's own function behind an inner map, what a sentence calls it and its second
     argument, and that argument.
     """
-    while isinstance(inner, Bound | Linearized | ScaledInput | Touches):
+    while isinstance(inner, Bound | Linearized | ScaledInput | ScaledRows | Touches):
         inner = inner.inner
     if isinstance(inner, Residual | AugmentedScores):
         predict = inner.predict

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import proxlin as px
+from counting import Counter
 from proxlin.compiled import QUICK
-from proxlin.outers.sets import Ball, Simplex
+from proxlin.outers.sets import Ball, Box, Simplex
 from proxlin.problem import MeanOfLosses
-from proxlin.subproblem import exact, sparse
-from proxlin.subproblem.systems import over
+from proxlin.subproblem import damped, exact, sparse, sweeps
+from proxlin.subproblem.systems import over, root_of_response
 from zoo import PROXIMABLE
 
 # The exact solver needs a dual form, which WeightedL1, a user's own function, does not give.
@@ -78,6 +79,66 @@ def test_agrees_with_a_dense_jacobian(name):
         # The value is that of the subproblem, computed without any of this.
         line = p.linearize(w).regularize(kappa, w)
         assert float(line.value(found.w)) == pytest.approx(float(found.value), rel=1e-9)
+
+
+def counted(p, w, kappa, v0=None, share=None):
+    @jax.jit
+    def solve(p, w, kappa):
+        at = sparse.Sparse.of(p, w)
+        quadratic = exact.proximal(p, kappa, w)
+        tol = jnp.asarray(1e-10)
+        return exact.solve(at, quadratic, p.outer, tol, v0=v0, share=share)
+
+    return solve(p, w, jnp.asarray(kappa))
+
+
+def test_newton_takes_few_factorisations():
+    """ADMM takes thirty solves before it looks at its rate, and the interior point ten factorisations more."""
+    found = counted(problem(px.Huber(0.7), ridge=0.1), start(), 0.1)
+    assert int(found.iterations) <= 10
+    assert float(found.gap) <= 1e-10 * float(found.scale)
+
+
+def test_dual_variables_are_a_better_start():
+    p = problem(px.L1(), ridge=0.1)
+    cold = counted(p, start(), 1.0)
+    warm = counted(p, start(), 0.98, v0=cold.v)
+    assert int(warm.iterations) < int(counted(p, start(), 0.98).iterations)
+    assert float(warm.gap) <= 1e-10 * float(warm.scale)
+
+
+@pytest.mark.parametrize("outer", [px.Huber(0.3), px.L2()], ids=["Huber", "L2"])
+def test_an_early_end_says_its_gap(outer):
+    p = problem(outer, ridge=0.1)
+    w = start()
+    early = counted(p, w, 1e-2, share=0.3)
+    exact_one = counted(p, w, 1e-2)
+    assert int(early.iterations) < int(exact_one.iterations)
+    above = float(early.value - exact_one.value)
+    assert 0 < above <= float(early.gap)
+    assert float(early.gap) <= 0.31 * float(p.value(w) - early.value)
+
+
+def test_another_method_goes_on_where_newton_stops(monkeypatch):
+    monkeypatch.setattr(damped, "MOST", 0)
+    monkeypatch.setattr(damped.minimize_damped, "__defaults__", (0,))
+    found = counted(problem(px.L1(), ridge=0.1), start(), 0.1)
+    assert float(found.gap) <= 1e-10 * float(found.scale)
+
+
+def test_the_root_of_a_response():
+    rng = np.random.default_rng(5)
+    z = jnp.asarray(rng.standard_normal((7, 3)))
+    rho = jnp.asarray(rng.uniform(0.1, 2, 7))
+    x = jnp.asarray(rng.standard_normal((4, 7, 3)))
+    for V in (Ball(), Simplex(), Box(-1.0, 0.5)):
+        a, b = V.response(z, rho)
+        W = jax.vmap(jnp.diag)(a)
+        if b is not None:
+            W = W - b[:, :, None] * b[:, None, :]
+        y = root_of_response(a, b, x)
+        between = jnp.einsum("ank,bnk->nab", y, y)
+        assert np.allclose(between, jnp.einsum("ank,nkl,bnl->nab", x, W, x))
 
 
 @pytest.mark.processor
@@ -178,6 +239,94 @@ def test_prox_linear_ends_where_it_did(kappa, monkeypatch):
     assert found.value == pytest.approx(dense.value, rel=1e-6)
     assert found.value < 0.8 * float(p.value(w))
     assert found.w["U"].shape == (12, 2)
+
+
+def test_a_sweep_minimises_over_each_row():
+    """Here phi is linear in each leaf: the answer is that of a small problem for each row."""
+    p, w = factorisation()
+    p = px.MeanOfLosses(p.inner, px.SquaredL2(), p.data, ridge=1e-3)
+    w = {name: jnp.asarray(x) for name, x in w.items()}
+    found = sweeps.sweep(p, w, jnp.asarray(1e-12))
+    i, j, y = (np.asarray(x) for x in p.data)
+    for row in range(12):
+        mine = i == row
+        A = np.asarray(w["V"])[j[mine]]
+        H = A.T @ A / len(i) + 1e-3 * np.eye(2)
+        wanted = np.linalg.solve(H, A.T @ y[mine] / len(i))
+        assert np.allclose(found["U"][row], wanted, atol=1e-6)
+    assert float(p.value(found)) < float(p.value(w))
+
+
+def test_a_row_that_gets_worse_stays():
+    """phi is a cubic: the rows where a Newton step goes too far are as they were."""
+    phi = px.touches(lambda x, s: x**3 - s[1], lambda s: s[0])
+    at = np.array([2.0, 1e-3])
+    p = px.MeanOfLosses(phi, px.SquaredL2(), (np.array([0, 1]), np.array([1.0, 1.0])))
+    w = jnp.asarray(at)[:, None]
+    found = sweeps.sweep(p, w, jnp.asarray(1e-12))
+    assert float(found[1, 0]) == 1e-3
+    assert 1 < float(found[0, 0]) < 2
+
+
+def test_sweeps_save_steps():
+    p, w = factorisation()
+    settings = {"steps": 100, "tol": 1e-7}
+    plain = px.minimize(p, w, px.prox_linear(), **settings)
+    found = px.minimize(p, w, px.prox_linear(sweeps=4), **settings)
+    assert found.value <= plain.value * (1 + 1e-6)
+    goal = 1.01 * found.value
+    arrived = [int(np.argmax(np.asarray(x.history["value"]) <= goal)) for x in (plain, found)]  # fmt: skip
+    assert arrived[1] < arrived[0]
+    values = np.asarray(found.history["value"])
+    assert np.all(np.diff(values) <= 0)
+    assert found.value == pytest.approx(float(p.value(found.w)), rel=1e-12)
+
+
+def test_sweeps_pay_for_their_calls():
+    counter = Counter()
+    p, w = factorisation()
+    phi = px.touches(counter(p.inner.inner), p.inner.select)
+    data = tuple(x[:64] for x in p.data)  # no rows are added to these
+    q = px.MeanOfLosses(phi, px.Huber(0.2), data)
+    with counter.calls() as calls:
+        found = px.minimize(q, w, px.prox_linear(sweeps=2), steps=3)
+    values = q.prices(w).value * len(found.history["value"])
+    assert calls.cost == found.cost + values
+    plain = px.minimize(q, w, px.prox_linear(), steps=3)
+    assert found.cost.vjp > plain.cost.vjp
+
+
+def test_rescaled_rows_are_still_sparse(monkeypatch):
+    p, w = factorisation()
+    p = px.MeanOfLosses(p.inner, px.Huber(0.2), p.data)
+    w = {name: jnp.asarray(x) for name, x in w.items()}
+    scale = {"U": jnp.full((12, 2), 3.0), "V": jnp.full((8, 2), 0.1)}
+    seen = px.Rescaled(px.prox_linear())._seen(p, scale)
+    units = jax.tree.map(jnp.divide, w, scale)
+    assert float(seen.value(units)) == pytest.approx(float(p.value(w)), rel=1e-12)
+    monkeypatch.setattr(sparse, "DENSE", 0)
+    assert exact.structure(seen, units) is sparse.Sparse
+    dense = seen.expand(units).jacobian
+    d = np.random.default_rng(6).standard_normal(dense.shape[-1])
+    pushed = sparse.Sparse.of(seen, units).push(jnp.asarray(d))
+    assert np.allclose(pushed, dense @ d)
+
+
+def test_problems_without_rows_have_no_sweeps():
+    p, w = factorisation(px.NonNegative())
+    assert sweeps.rows_of(p, w) is None
+    plain = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), np.ones((4, 3)))
+    ways = (px.prox_linear(), px.prox_linear(sweeps=3))
+    first, second = (px.minimize(plain, np.full(3, 2.0), way, steps=3) for way in ways)
+    assert first.value == second.value and first.cost == second.cost
+
+
+@pytest.mark.parametrize("settings", [{"kappa": 1.0}, {"accelerated": True}])
+def test_sweeps_need_an_adaptive_kappa(settings):
+    with pytest.raises(ValueError, match="sweeps need an adaptive kappa"):
+        px.prox_linear(sweeps=1, **settings)
+    with pytest.raises(ValueError, match="sweeps"):
+        px.prox_linear(sweeps=-1)
 
 
 def test_what_has_no_pivot_or_a_penalty_is_as_before(monkeypatch):

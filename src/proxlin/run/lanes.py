@@ -69,7 +69,7 @@ class Static(eqx.Module):
 
 def fits(problem: AbstractProblem, w: Params, solver: AbstractSolver) -> bool:
     """Whether problems like this one can have lanes, from shapes and classes alone."""
-    if not isinstance(solver, ProxLinearAdaptive):
+    if not isinstance(solver, ProxLinearAdaptive) or solver.sweeps:
         return False
     if not isinstance(problem, MeanOfLosses) or problem.split is not None:
         return False

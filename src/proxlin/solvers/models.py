@@ -371,6 +371,8 @@ class ProxLinear(AbstractModel):
         problem: AbstractProblem,
         expansion: Expansion | LinearMap | subproblem.AbstractStructured,
         kappa: Array,
+        v0: Array | None = None,
+        share: float | None = None,
     ) -> subproblem.Answer:
         """Return argmin_x of the model at expansion.w plus kappa/2 |x - w|^2.
 
@@ -382,6 +384,11 @@ class ProxLinear(AbstractModel):
             What `expand` returned.
         kappa : a number
             The weight of the proximal term.
+        v0 : an array (m, k), or None
+            Dual variables to start from.
+        share : a number, or None
+            Where a structure allows it, the gap may also be this share of the decrease of the
+            model.
 
         Returns
         -------
@@ -390,7 +397,13 @@ class ProxLinear(AbstractModel):
         """
         quadratic = subproblem.proximal(problem, kappa, expansion.w)
         return subproblem.solve(
-            expansion, quadratic, problem.outer, self.tol, penalty=problem.penalty
+            expansion,
+            quadratic,
+            problem.outer,
+            self.tol,
+            penalty=problem.penalty,
+            v0=v0,
+            share=share,
         )
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:

@@ -9,15 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from ..checks import flag, number
+from .. import subproblem
+from ..checks import flag, number, whole
 from ..cost import Calls, Prices
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..schedules import Constant
+from ..subproblem.newton import SHARE
 from ..types import Number, Params
 from . import curvature
 from .base import AbstractSolver, Info, stationarity
@@ -25,10 +28,15 @@ from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
 from .model_based import ModelBased
 from .models import ProxLinear
 
+# A sweep is damped by this share of kappa: rows with fewer samples than entries need some.
+DAMPING = 1e-3
+# Another sweep is worth its calls if the last one gained this share of the step before them.
+GAIN = 0.1
+
 
 class AdaptiveState(eqx.Module):
-    """The iterate, F there and at the first one, kappa, the count of steps, and the memory of
-    curved steps, if any.
+    """The iterate, F there and at the first one, kappa, the count of steps, the memory of curved
+    steps, if any, and the last dual variables where the next subproblem can start from them.
     """
 
     w: Params
@@ -37,6 +45,7 @@ class AdaptiveState(eqx.Module):
     kappa: Array
     t: Array
     memory: curvature.Memory | None
+    dual: Float[Array, "m k"] | None = None
 
 
 class ProxLinearAdaptive(AbstractSolver):
@@ -44,18 +53,23 @@ class ProxLinearAdaptive(AbstractSolver):
 
     kappa starts at |v|^2 / F(w), v in dF(w), the weight of a Polyak step. Where shapes allow it and
     steps have become slow, the curvature of phi along the kinks of f takes the place of kappa
-    (curvature.py).
+    (curvature.py). So many sweeps over the rows of w may follow a step (subproblem/sweeps.py).
     """
 
     outers = AbstractProximable
     instead = "pli"
 
     model: ProxLinear
+    sweeps: int = eqx.field(static=True, default=0)
 
     def init(self, problem: AbstractProblem, w: Params) -> AdaptiveState:
         value, kappa = first_kappa(problem, w)
         memory = curvature.remember(problem, w)
-        return AdaptiveState(w, value, value, kappa, jnp.zeros((), jnp.int32), memory)
+        dual = None
+        if subproblem.ends_early(problem, w):
+            dual = jnp.zeros((len(problem), problem.outputs(w)), value.dtype)
+        none = jnp.zeros((), jnp.int32)
+        return AdaptiveState(w, value, value, kappa, none, memory, dual)
 
     def step(
         self, problem: AbstractProblem, state: AdaptiveState, drawn: Any
@@ -69,9 +83,13 @@ class ProxLinearAdaptive(AbstractSolver):
         stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
         new = optax.tree.where(keep, trial.answer.w, w)
         least = jnp.minimum(trial.value, start)
-        after = AdaptiveState(
-            new, least, state.first, found.damping.kappa, state.t + 1, memory
-        )
+        if self.sweeps and subproblem.rows_of(problem, w) is not None:
+            new, least, count = swept(problem, new, start, least, state.kappa, self.sweeps)  # fmt: skip
+            stalled = ~(least < start)
+            calls = calls + count
+        kappa = found.damping.kappa
+        dual = None if state.dual is None else trial.answer.v
+        after = AdaptiveState(new, least, state.first, kappa, state.t + 1, memory, dual)
         measure = stationarity(trial.slope, state.kappa, trial.answer.scale)
         return after, Info(calls, measure, stalled, trial.answer.gap)
 
@@ -83,7 +101,13 @@ class ProxLinearAdaptive(AbstractSolver):
         """
         if state.memory is None:
             found = prox_linear_step(
-                self.model, problem, state.w, state.value, state.first, state.kappa
+                self.model,
+                problem,
+                state.w,
+                state.value,
+                state.first,
+                state.kappa,
+                state.dual,
             )
             return found, None, found.calls
         plan = curvature.plan(problem, state.w, state.value, state.memory)
@@ -104,6 +128,7 @@ class ProxLinearAdaptive(AbstractSolver):
             init=price.subgradient,
             value=price.value,
             pull=price.pull,
+            expand=price.expand,
         )
 
     def check(self, problem: AbstractProblem) -> None:
@@ -125,6 +150,50 @@ class ProxLinearAdaptive(AbstractSolver):
         return "prox_linear"
 
 
+class Swept(eqx.Module):
+    """The iterate, F there, the gain of the last sweep, and the number of sweeps."""
+
+    w: Params
+    value: Array
+    gain: Array
+    count: Array
+
+
+def swept(
+    problem: AbstractProblem,
+    w: Params,
+    start: Array,
+    value: Array,
+    kappa: Array,
+    most: int,
+) -> tuple[Params, Array, Calls]:
+    """Return w after so many sweeps at most, F there, and the calls; a sweep is kept only if F falls.
+
+    Sweeps end when one gains less than a share of what the step before them did, from F = start.
+    """
+    shape = subproblem.rows_of(problem, w)
+    assert shape is not None
+    enough = GAIN * (start - value)
+
+    def going(s: Swept) -> Array:
+        worth = (s.gain >= enough) & (s.gain > 0)
+        return (s.count < most) & worth
+
+    def again(s: Swept) -> Swept:
+        ahead = subproblem.sweep(problem, s.w, DAMPING * kappa)
+        value = problem.value(ahead)
+        better = value < s.value
+        new = optax.tree.where(better, ahead, s.w)
+        gain = jnp.where(better, s.value - value, 0)
+        return Swept(new, jnp.where(better, value, s.value), gain, s.count + 1)
+
+    far = jnp.full_like(value, jnp.inf)
+    end = jax.lax.while_loop(going, again, Swept(w, value, far, jnp.int32(0)))
+    leaves = len(shape.by_rows)
+    calls = Calls(expand=leaves * end.count, value=(leaves + 1) * end.count)
+    return end.w, end.value, calls
+
+
 def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
     """Return F(w) and |v|^2 / F(w), v in dF(w)."""
     value, v = problem.value_and_subgradient(w)
@@ -140,15 +209,25 @@ def prox_linear_step(
     start: Array,
     first: Array,
     kappa: Array,
+    dual: Float[Array, "m k"] | None = None,
 ) -> Accepted:
-    """Solve at w, where F is start, with a growing kappa until the step is accepted."""
+    """Solve at w, where F is start, with a growing kappa until the step is accepted.
+
+    With dual variables to start from, a subproblem may also end at a gap of SHARE of the decrease that its model
+    predicts.
+    """
     expansion = model.expand(problem, w)
+    share = None if dual is None else SHARE
 
     def attempt(damping: Damping) -> Trial:
-        answer = model.solve(problem, expansion, damping.kappa)
+        answer = model.solve(problem, expansion, damping.kappa, dual, share)
         moved = optax.tree.norm(optax.tree.sub(answer.w, w))
         calls = Calls(value=1, push=answer.pushes, pull=answer.pulls)
-        return Trial(answer, problem.value(answer.w), damping.kappa * moved, calls)
+        slope = damping.kappa * moved
+        if share is not None:
+            # The exact minimiser is no farther from the answer than this.
+            slope = slope + jnp.sqrt(2 * damping.kappa * answer.gap)
+        return Trial(answer, problem.value(answer.w), slope, calls)
 
     return accepted(attempt, start, first, plain(kappa))
 
@@ -241,7 +320,10 @@ class ProxLinearAccelerated(AbstractSolver):
 
 
 def prox_linear(
-    kappa: Any = None, tol: Any = 1e-10, accelerated: bool = False
+    kappa: Any = None,
+    tol: Any = 1e-10,
+    accelerated: bool = False,
+    sweeps: int = 0,
 ) -> AbstractSolver:
     """Return the exact prox-linear method, w+ = argmin_x sum_i c_i f(u_i(w) + J_i (x - w)) + ridge/2
     |x|^2 + kappa/2 |x - w|^2.
@@ -254,14 +336,24 @@ def prox_linear(
     kappa : a positive number, or None
         The weight of the proximal term; None is adaptive.
     tol : a positive number
-        The relative gap to which a subproblem is solved.
+        The relative gap to which a subproblem is solved. With an adaptive kappa, a subproblem of `px.touches` may also
+        end at a gap of 0.3 of the decrease that its model predicts.
     accelerated : True or False
         Whether to take the accelerated method of Drusvyatskiy and Paquette.
+    sweeps : an integer
+        How many sweeps may follow a step of an adaptive kappa. A sweep takes a step in each array of w of which each
+        sample touches one row (`px.touches`), row by row, and its calls are counted. Problems without such an array,
+        or with a penalty, have none.
 
     Returns
     -------
     a solver
         For `px.minimize` and `px.solve`.
+
+    Raises
+    ------
+    ValueError
+        kappa or tol is not positive, or sweeps are asked for with a fixed kappa or an accelerated method.
 
     See Also
     --------
@@ -279,10 +371,16 @@ def prox_linear(
     ([2.0], 'converged')
     """
     model = ProxLinear(number(tol, "tol", low=0.0, open=True))
+    count = whole(sweeps, "sweeps", low=0)
+    if count and (kappa is not None or flag(accelerated, "accelerated")):
+        raise ValueError(
+            "sweeps need an adaptive kappa and a method that is not accelerated; leave out kappa and accelerated, or "
+            "sweeps."
+        )
     if kappa is not None:
         kappa = number(kappa, "kappa", low=0.0, open=True)
     if flag(accelerated, "accelerated"):
         return ProxLinearAccelerated(kappa, model)
     if kappa is None:
-        return ProxLinearAdaptive(model)
+        return ProxLinearAdaptive(model, count)
     return ModelBased(model, Constant(1 / kappa), None)

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from ..checks import check_parameters, described
 from ..cost import Calls, Prices
-from ..inners import ScaledInput
+from ..inners import scaled_input
 from ..outers import AbstractOuter
 from ..precision import as_jax, in_the_precision_of_w
 from ..problem import AbstractProblem, LossOfMean, MeanOfLosses, check_maps
@@ -259,7 +259,7 @@ class Rescaled(AbstractWrapper):
 
     def _seen(self, problem: AbstractProblem, scale: Params) -> AbstractProblem:
         return eqx.tree_at(
-            lambda p: p.inner, problem, ScaledInput(problem.inner, scale)
+            lambda p: p.inner, problem, scaled_input(problem.inner, scale)
         )
 
     def iterate(self, state: RescaledState) -> Params:

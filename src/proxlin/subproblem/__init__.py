@@ -4,6 +4,7 @@ from .exact import (
     Answer,
     Subsolution,
     dual_set,
+    ends_early,
     expand,
     is_dense,
     is_exact,
@@ -16,20 +17,24 @@ from .exact import (
     target,
 )
 from .structured import AbstractStructured
+from .sweeps import rows_of, sweep
 
 __all__ = [
     "AbstractStructured",
     "Answer",
     "Subsolution",
     "dual_set",
+    "ends_early",
     "expand",
     "is_dense",
     "is_exact",
     "operations",
     "prices",
     "proximal",
+    "rows_of",
     "solve",
     "solve_subproblem",
     "structure",
+    "sweep",
     "target",
 ]

@@ -108,6 +108,14 @@ def is_exact(problem: AbstractProblem, w: Params) -> bool:
     return structure(problem, w) is not None or is_dense(problem, w)
 
 
+def ends_early(problem: AbstractProblem, w: Params) -> bool:
+    """Whether `solve` takes dual variables to start from and a share of the decrease as its gap, from shapes
+    alone.
+    """
+    kind = structure(problem, w)
+    return kind is not None and kind.by_newton
+
+
 def operations(problem: AbstractProblem, w: Params) -> float:
     """Return about how many operations one factorisation takes, from shapes alone."""
     kind = structure(problem, w)
@@ -165,25 +173,30 @@ def solve(
     *,
     penalty: Penalties | None = None,
     v0: Array | None = None,
+    share: float | None = None,
     max_iterations: int | None = None,
 ) -> Answer:
     """Return the minimiser, to a gap of at most tol times the size of F at the anchor, tol at least
     100 eps.
 
-    v0 are dual variables to start from. The weight of the quadratic is a number, or a vector where
-    w is one and the expansion is dense. With a penalty the weight is a number, and v0 is not used.
+    v0 are dual variables to start from. With a share, a method that can (see `ends_early`) also ends
+    where the gap is at most this share of the decrease since the anchor. The weight of the quadratic
+    is a number, or a vector where w is one and the expansion is dense. With a penalty the weight is
+    a number, and v0 is not used.
     """
     V, rho = dual_set(f)
     most = MOST if max_iterations is None else max_iterations
     m, k = expansion.u.shape
     entries = V.entries(m)
     if entries is None:
-        return _by_method(expansion, quadratic, V, rho, tol, penalty, v0, most)
+        return _by_method(expansion, quadratic, V, rho, tol, penalty, v0, share, most)
     # Each entry has an interval and a rho of its own: it becomes a block.
     apart = _apart(expansion)
     rhos = jnp.tile(jnp.asarray(rho), m)
     start = None if v0 is None else v0.reshape(-1, 1)
-    answer = _by_method(apart, quadratic, entries, rhos, tol, penalty, start, most)
+    answer = _by_method(
+        apart, quadratic, entries, rhos, tol, penalty, start, share, most
+    )
     return eqx.tree_at(lambda found: found.v, answer, answer.v.reshape(m, k))
 
 
@@ -210,6 +223,7 @@ def _by_method(
     tol: Array,
     penalty: Penalties | None,
     v0: Array | None,
+    share: float | None,
     most: int,
 ) -> Answer:
     dtype = dtype_of(expansion.w)
@@ -226,7 +240,7 @@ def _by_method(
     if isinstance(expansion, Expansion):
         return _dense(expansion, quadratic, V, rho, u, size, goal, v0)
     if isinstance(expansion, AbstractStructured):
-        return _structured(expansion, quadratic, V, rho, u, size, goal, v0)
+        return _structured(expansion, quadratic, V, rho, u, size, goal, v0, share)
     return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
 
 
@@ -289,6 +303,7 @@ def _structured(
     size: Array,
     goal: Array,
     v0: Array | None,
+    share: float | None,
 ) -> Answer:
     """Solve in e = root (x - center) as `_dense` does, with the structure in place of a matrix; the
     weight is a number.
@@ -299,7 +314,8 @@ def _structured(
     root = jnp.sqrt(quadratic.weight.astype(dtype))
     B = Weighted(expansion, expansion.c / root)
     b = u + B.push(root * (center - anchor))
-    e, v, steps = minimize_structured(B, b, rho, V, goal, v0)
+    e0 = root * (anchor - center)
+    e, v, steps = minimize_structured(B, b, rho, V, goal, e0, v0, share)
     x = center + e / root
     # The certificate is that of x, as in `_dense`.
     moved = root * (x - anchor)

@@ -10,7 +10,7 @@ s + o for o = 1, 2, ... as long as any row has so many. Where most rows of the p
 rest, Y is a dense matrix instead, and Y'Y one product.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from ..problem import AbstractProblem, MeanOfLosses
 from ..types import Params, is_parameter
 from .certificate import rounding
 from .structured import AbstractStructured
-from .systems import AbstractColumns, lifted, root_times
+from .systems import AbstractNewton, lifted, root_of_response, root_times
 
 ORDER = 6000  # the largest Schur complement; a factorisation of it takes seconds
 WIDEST = 64  # entries of a row of the pivot: one block for each row is factored
@@ -76,6 +76,48 @@ class Layout(eqx.Module):
         """The order of the Schur complement."""
         return self.d - self.sizes[self.pivot]
 
+    @property
+    def by_rows(self) -> list[int]:
+        """The leaves of which each sample touches one row: a step in one of them separates by its rows."""
+        pairs = zip(self.counts, self.widths, strict=True)
+        found = enumerate(pairs)
+        return [leaf for leaf, (n, width) in found if n == 1 and 0 < width <= WIDEST]
+
+    @property
+    def others(self) -> list[int]:
+        """The leaves that are not the pivot."""
+        return [leaf for leaf in range(len(self.sizes)) if leaf != self.pivot]
+
+    @property
+    def parts(self) -> list[tuple[int, slice]]:
+        """The other rows that a sample touches: the leaf of each, and where its columns are among theirs.
+
+        A leaf that is touched as a whole counts as one row.
+        """
+        found = []
+        seen = 0
+        for leaf in self.others:
+            for _ in range(abs(self.counts[leaf])):  # -1 is one row
+                after = seen + self.widths[leaf]
+                found.append((leaf, slice(seen, after)))
+                seen = after
+        return found
+
+    def shape(self, leaf: int) -> tuple[int, int]:
+        """Return how many rows a leaf has, and of how many entries."""
+        width = self.widths[leaf]
+        return self.sizes[leaf] // max(1, width), width
+
+    def leaves(self, rest: Array) -> dict[int, Array]:
+        """Return the rows of each leaf in the rest."""
+        found = {}
+        before = 0
+        for leaf in self.others:
+            after = before + self.sizes[leaf]
+            found[leaf] = rest[before:after].reshape(self.shape(leaf))
+            before = after
+        return found
+
     def touched(self, leaf: int) -> int:
         """Return how many entries of a leaf a sample touches."""
         count = self.counts[leaf]
@@ -83,8 +125,7 @@ class Layout(eqx.Module):
 
     def operations_of_pairs(self, m: int) -> float:
         """Return what Y'Y takes pair by pair, if all rows of the pivot have as many of m samples."""
-        leaves = [leaf for leaf in range(len(self.sizes)) if leaf != self.pivot]
-        t = sum(self.touched(leaf) for leaf in leaves)
+        t = sum(self.touched(leaf) for leaf in self.others)
         pairs = m * (1 + m / self.rows) / 2
         return SCATTER * pairs * t**2
 
@@ -127,11 +168,7 @@ def layout(problem: AbstractProblem, w: Params) -> Layout | None:
     sizes = tuple(x.size for x in leaves)
     pairs = zip(leaves, counts, strict=True)
     widths = tuple(x.size if n < 0 else x.size // max(1, len(x)) for x, n in pairs)
-    able = [
-        leaf
-        for leaf, count in enumerate(counts)
-        if count == 1 and 0 < widths[leaf] <= WIDEST
-    ]
+    able = Layout(sizes, widths, counts, 0).by_rows
     if not able:
         return None
     return Layout(sizes, widths, counts, max(able, key=lambda leaf: sizes[leaf]))
@@ -141,8 +178,10 @@ class Sparse(AbstractStructured):
     """The expansion with the touched columns of the Jacobian, those of the pivot first.
 
     `row` is the row of the pivot that a sample touches, or the number of rows where the sample has no
-    weight; `columns` are the others that it touches, in the numbering of the rest.
+    weight; `places` are the other rows that it touches, each within its leaf, as `Layout.parts` has them.
     """
+
+    by_newton: ClassVar[bool] = True
 
     w: Params
     c: Float[Array, " m"]
@@ -150,7 +189,7 @@ class Sparse(AbstractStructured):
     own: Float[Array, "m k r"]
     others: Float[Array, "m k t"]
     row: Int[Array, " m"]
-    columns: Int[Array, "m t"]
+    places: Int[Array, "m parts"]
     layout: Layout
 
     @classmethod
@@ -177,12 +216,10 @@ class Sparse(AbstractStructured):
         m = at.u.shape[0]
         own = at.jacobian[..., :0]
         others = []
-        columns = []
+        places = []
         seen = 0
-        before = 0
         row = jnp.zeros((m,), jnp.int32)
         for leaf, rows in enumerate(at.rows):
-            size = shape.sizes[leaf]
             part = at.jacobian[..., seen : seen + shape.touched(leaf)]
             seen += shape.touched(leaf)
             if leaf == shape.pivot:
@@ -191,8 +228,9 @@ class Sparse(AbstractStructured):
                 row = _wrapped(rows[:, 0], shape.rows)
                 continue
             others.append(part)
-            columns.append(before + _columns(m, rows, size, shape.widths[leaf]))
-            before += size
+            if rows is None:
+                rows = jnp.zeros((m, 1), jnp.int32)
+            places.append(_wrapped(rows, shape.shape(leaf)[0]))
         none = jnp.zeros((m, 0), jnp.int32)
         return cls(
             w,
@@ -202,20 +240,33 @@ class Sparse(AbstractStructured):
             jnp.concatenate([at.jacobian[..., :0], *others], axis=-1),
             # Rows of no weight would all be pairs: added rows are copies of one.
             jnp.where(at.c != 0, row, shape.rows),
-            jnp.concatenate([none, *columns], axis=1),
+            jnp.concatenate([none, *places], axis=1),
             shape,
         )
 
     def push(self, d: Array) -> Array:
         rows, rest = self.layout.split(d)
         own = jnp.einsum("mkr,mr->mk", self.own, _rows_at(rows, self.row))
-        return own + jnp.einsum("mkt,mt->mk", self.others, rest[self.columns])
+        return own + jnp.einsum("mkt,mt->mk", self.others, _columns_at(self, rest))
 
     def pull(self, v: Array) -> Array:
         own = jnp.einsum("mkr,mk->mr", self.own, v)
         others = jnp.einsum("mkt,mk->mt", self.others, v)
         rows = _sum_rows(own, self.row, self.layout.rows)
         return self.layout.join(rows, _sum_columns(self, others))
+
+    def alone(self, leaf: int) -> "Sparse":
+        """Return the map of one leaf, of which each sample touches one row; the rest of w stays as it is."""
+        shape = self.layout
+        alone = Layout((shape.sizes[leaf],), (shape.widths[leaf],), (1,), 0)
+        w = jax.tree.leaves(self.w)[leaf]
+        nothing = (self.others[..., :0], self.places[:, :0])
+        if leaf == shape.pivot:
+            return Sparse(w, self.c, self.u, self.own, nothing[0], self.row, nothing[1], alone)  # fmt: skip
+        number = [other for other, _ in shape.parts].index(leaf)
+        own = self.others[..., shape.parts[number][1]]
+        row = jnp.where(self.c != 0, self.places[:, number], alone.rows)
+        return Sparse(w, self.c, self.u, own, nothing[0], row, nothing[1], alone)
 
     def push_error(self, d: Array) -> Array:
         terms = self.own.shape[-1] + self.others.shape[-1]
@@ -241,15 +292,6 @@ def _wrapped(index: Array, rows: int) -> Array:
     return jnp.where(index < 0, index + rows, index).astype(jnp.int32)
 
 
-def _columns(m: int, rows: Array | None, size: int, width: int) -> Array:
-    """Return the columns within a leaf that m samples touch, (m, t)."""
-    if rows is None:
-        return jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[None], (m, size))
-    first = _wrapped(rows, size // width) * width
-    each = first[:, :, None] + jnp.arange(width, dtype=jnp.int32)[None, None, :]
-    return each.reshape(m, -1)
-
-
 def _rows_at(x: Array, row: Array) -> Array:
     """Return x[row], 0 for a sample of no weight."""
     return x.at[row].get(mode="fill", fill_value=0)
@@ -260,9 +302,77 @@ def _sum_rows(x: Array, row: Array, count: int) -> Array:
     return jnp.zeros((count, *x.shape[1:]), x.dtype).at[row].add(x, mode="drop")
 
 
+def _columns_at(at: Sparse, rest: Array) -> Array:
+    """Return the entries of the rest that each sample touches, (m, t)."""
+    leaves = at.layout.leaves(rest)
+    parts = [jnp.zeros((at.places.shape[0], 0), rest.dtype)]
+    for number, (leaf, _) in enumerate(at.layout.parts):
+        parts.append(leaves[leaf][at.places[:, number]])
+    return jnp.concatenate(parts, axis=1)
+
+
 def _sum_columns(at: Sparse, x: Array) -> Array:
     """Return the sums of x (m, t) over the samples that touch each column of the rest."""
-    return jnp.zeros(at.layout.order, x.dtype).at[at.columns].add(x, mode="drop")
+    shape = at.layout
+    sums = {leaf: jnp.zeros(shape.shape(leaf), x.dtype) for leaf in shape.others}
+    for number, (leaf, part) in enumerate(shape.parts):
+        sums[leaf] = sums[leaf].at[at.places[:, number]].add(x[:, part], mode="drop")
+    nothing = jnp.zeros(0, x.dtype)
+    return jnp.concatenate(
+        [nothing, *(sums[leaf].reshape(-1) for leaf in shape.others)]
+    )
+
+
+class Blocks(eqx.Module):
+    """A matrix over the rest, or a part of it, by blocks: a row of one leaf by a row of another.
+
+    The entries of a block are neighbours in memory: a block is then added at the price of few
+    single entries.
+    """
+
+    at: dict[tuple[int, int], Float[Array, "p o r q"]]
+    layout: Layout = eqx.field(static=True)
+
+    @staticmethod
+    def zeros(layout: Layout, above: list[int], dtype: Any) -> "Blocks":
+        """Return a matrix of zeros with the rows of the leaves `above` and the columns of the rest."""
+        at = {}
+        for a in above:
+            for b in layout.others:
+                p, r = layout.shape(a)
+                o, q = layout.shape(b)
+                at[a, b] = jnp.zeros((p, o, r, q), dtype)
+        return Blocks(at, layout)
+
+    def plus(self, rows: Array, columns: Array, blocks: Array) -> "Blocks":
+        """Add the blocks (m, t, t) of samples whose other rows are at these places."""
+        at = dict(self.at)
+        for i, (a, above) in enumerate(self.layout.parts):
+            for j, (b, beside) in enumerate(self.layout.parts):
+                place = rows[:, i], columns[:, j]
+                at[a, b] = at[a, b].at[place].add(blocks[:, above, beside], mode="drop")
+        return Blocks(at, self.layout)
+
+    def plus_rows(self, row: Array, columns: Array, blocks: Array) -> "Blocks":
+        """Add the blocks (m, r, t) of samples that touch these rows of the pivot."""
+        at = dict(self.at)
+        pivot = self.layout.pivot
+        for j, (b, beside) in enumerate(self.layout.parts):
+            place = row, columns[:, j]
+            at[pivot, b] = at[pivot, b].at[place].add(blocks[:, :, beside], mode="drop")
+        return Blocks(at, self.layout)
+
+    def matrix(self, above: list[int]) -> Array:
+        """Return the matrix with the rows of the leaves `above`."""
+        return jnp.concatenate([self._rows(a) for a in above], axis=0)
+
+    def _rows(self, a: int) -> Array:
+        height = self.layout.sizes[a]
+        found = []
+        for b in self.layout.others:
+            x = jnp.transpose(self.at[a, b], (0, 2, 1, 3))
+            found.append(x.reshape(height, -1))
+        return jnp.concatenate(found, axis=1)
 
 
 class Pairing(eqx.Module):
@@ -285,19 +395,19 @@ def pairing(row: Int[Array, " m"], rows: int) -> Pairing:
 
 
 class Arrow(eqx.Module):
-    """The factor: L^-1 of each block of D, Y of each sample, and that of the Schur complement."""
+    """The factor: L^-1 of each block of D, and that of the Schur complement.
+
+    Y of a sample is own' others: its entries of the pivot, turned by L^-1, and the others.
+    """
 
     inverse: Float[Array, "rows r r"]
-    Y: Float[Array, "r t m"]
+    own: Float[Array, "m k r"]
+    others: Float[Array, "m k t"]
     schur: "Panels"
 
 
-class BlockArrow(AbstractColumns):
-    """The system of A through C = I + A' M^-1 A, with the rows of the pivot eliminated.
-
-    Small blocks of all samples lie side by side, samples along the last axis: their products are then
-    sums of long vectors.
-    """
+class BlockArrow(AbstractNewton):
+    """The system of A through C = I + A' M^-1 A, with the rows of the pivot eliminated."""
 
     A: Sparse
     pairs: Pairing
@@ -324,96 +434,108 @@ class BlockArrow(AbstractColumns):
     def factor(self, h: Array, g: Array) -> Any:
         own = root_times(self.flat, h, g, jnp.moveaxis(self.A.own, -1, 0))
         others = root_times(self.flat, h, g, jnp.moveaxis(self.A.others, -1, 0))
-        squares = jnp.moveaxis(_products(own, own), -1, 0)
-        eye = jnp.eye(own.shape[0], dtype=own.dtype)
-        D = eye[None] + _sum_rows(squares, self.A.row, self.A.layout.rows)
-        inverse = _inverse_of_blocks(D)
-        E = _products(own, others)
-        at_sample = jnp.moveaxis(_rows_at(inverse, self.A.row), 0, -1)
-        Y = jnp.sum(at_sample[:, :, None, :] * E[None], axis=1)
-        return Arrow(inverse, Y, Panels(self._schur(others, Y))), h, g
+        return self._factored(own, others), h, g
 
-    def _schur(self, others: Array, Y: Array) -> Array:
+    def curved(self, a: Array, b: Array | None) -> Arrow:
+        own = root_of_response(a, b, jnp.moveaxis(self.A.own, -1, 0))
+        others = root_of_response(a, b, jnp.moveaxis(self.A.others, -1, 0))
+        return self._factored(own, others)
+
+    def _factored(self, own: Array, others: Array) -> Arrow:
+        """Return the factor of I + X'X, X in its columns, (r, m, k) and (t, m, k)."""
+        own = jnp.moveaxis(own, 0, -1)
+        others = jnp.moveaxis(others, 0, -1)
+        eye = jnp.eye(own.shape[-1], dtype=own.dtype)
+        squares = _sum_rows(_products(own, own), self.A.row, self.A.layout.rows)
+        inverse = _inverse_of_blocks(eye[None] + squares)
+        at_sample = _rows_at(inverse, self.A.row)
+        own = jnp.sum(at_sample[:, None] * own[:, :, None, :], axis=-1)
+        return Arrow(inverse, own, others, Panels(self._schur(own, others)))
+
+    def _schur(self, own: Array, others: Array) -> Array:
         """Return S = I + sum_i X_i'X_i - sum over pairs of Y_i'Y_j."""
-        order = self.A.layout.order
-        wide = self.A.layout.is_wide(self.blocks(), Y.dtype.itemsize)
-        own = _products(others, others)
+        shape = self.A.layout
+        if shape.order == 0:
+            return jnp.zeros((0, 0), own.dtype)
+        wide = shape.is_wide(self.blocks(), own.dtype.itemsize)
+        squares = _products(others, others)
         if not wide:
-            own = own - _squares(Y, Y)
-        columns = self.A.columns
-        flat = jnp.zeros(order * order, Y.dtype)
-        flat = _add_blocks(flat, order, columns, columns, jnp.moveaxis(own, -1, 0))
-        S = flat.reshape(order, order) + jnp.eye(order, dtype=Y.dtype)
+            Y = _products(own, others)
+            squares = squares - _products(Y, Y)
+        places = self.A.places
+        S = Blocks.zeros(shape, shape.others, own.dtype).plus(places, places, squares)
+        eye = jnp.eye(shape.order, dtype=own.dtype)
         if wide:
-            full = self._wide(Y)
-            return S - full.T @ full
-        apart = self._pairs(Y).reshape(order, order)
-        return S - (apart + apart.T)
+            full = self._wide(own, others)
+            return eye + S.matrix(shape.others) - full.T @ full
+        apart = self._pairs(own, others).matrix(shape.others)
+        return eye + S.matrix(shape.others) - (apart + apart.T)
 
-    def _wide(self, Y: Array) -> Array:
+    def _wide(self, own: Array, others: Array) -> Array:
         """Return Y as a dense matrix, (rows r, order)."""
         shape = self.A.layout
-        place = self.A.row[:, None, None], jnp.arange(shape.width)[None, :, None]
-        full = jnp.zeros((shape.rows, shape.width, shape.order), Y.dtype)
-        blocks = jnp.moveaxis(Y, -1, 0)
-        full = full.at[(*place, self.A.columns[:, None, :])].add(blocks, mode="drop")
-        return full.reshape(-1, shape.order)
+        full = Blocks.zeros(shape, [shape.pivot], own.dtype)
+        Y = _products(own, others)
+        return full.plus_rows(self.A.row, self.A.places, Y).matrix([shape.pivot])
 
-    def _pairs(self, Y: Array) -> Array:
-        """Return the sum of Y_i'Y_j over the pairs i before j of samples of one row, as a vector."""
-        order = self.A.layout.order
+    def _pairs(self, own: Array, others: Array) -> Blocks:
+        """Return the sum of Y_i'Y_j over the pairs i before j of samples of one row."""
+        shape = self.A.layout
         pairs = self.pairs
-        m = Y.shape[-1]
+        m = own.shape[0]
         chunk = min(CHUNK, m)
         # Room behind the last sample, so that a slice that begins at a sample is never moved.
         after = m + chunk
-        Y = _extended(jnp.moveaxis(Y, -1, 0)[pairs.order], after, 0)
-        columns = _extended(self.A.columns[pairs.order], after, 0)
+        own = _extended(own[pairs.order], after, 0)
+        others = _extended(others[pairs.order], after, 0)
+        places = _extended(self.A.places[pairs.order], after, 0)
         row = _extended(pairs.row, after, -1)
         steps = jnp.arange(chunk, dtype=jnp.int32)
 
         def part_of(x: Array, start: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(x, start, chunk)
 
-        def at_offset(offset: Array, total: Array) -> Array:
+        def at_offset(offset: Array, total: Blocks) -> Blocks:
             # Rows with more samples than the offset come first.
             active = jnp.sum(pairs.degree > offset, dtype=jnp.int32)
 
-            def part(number: Array, total: Array) -> Array:
+            def part(number: Array, total: Blocks) -> Blocks:
                 i = number * chunk
                 j = i + offset
                 same = (i + steps < active) & (part_of(row, i) == part_of(row, j))
-                Y_i = jnp.where(same[:, None, None], part_of(Y, i), 0)
-                blocks = jnp.einsum("mrt,mrs->mts", Y_i, part_of(Y, j))
-                columns_i = part_of(columns, i)
-                columns_j = part_of(columns, j)
-                return _add_blocks(total, order, columns_i, columns_j, blocks)
+                own_i = jnp.where(same[:, None, None], part_of(own, i), 0)
+                own_j = part_of(own, j)
+                between = jnp.sum(own_i[:, :, None] * own_j[:, None], axis=-1)
+                right = _turned(between, part_of(others, j))
+                blocks = _products(part_of(others, i), right)
+                return total.plus(part_of(places, i), part_of(places, j), blocks)
 
             return jax.lax.fori_loop(0, -(-active // chunk), part, total)
 
-        nothing = jnp.zeros(order * order, Y.dtype)
+        nothing = Blocks.zeros(shape, shape.others, own.dtype)
         return jax.lax.fori_loop(1, jnp.max(pairs.degree), at_offset, nothing)
 
     def through(self, L: Arrow, x: Array) -> Array:
         shape = self.A.layout
         rows, rest = shape.split(x)
         y = jnp.einsum("pab,pb->pa", L.inverse, rows)
-        own = _rows_at(y, self.A.row).T
-        shared = jnp.sum(L.Y * own[:, None, :], axis=0)
-        rest = L.schur.solve(rest - _sum_columns(self.A, shared.T))
-        back = jnp.sum(L.Y * rest[self.A.columns.T][None], axis=1)
-        y = y - _sum_rows(back.T, self.A.row, shape.rows)
+        seen = jnp.einsum("mkr,mr->mk", L.own, _rows_at(y, self.A.row))
+        shared = jnp.einsum("mkt,mk->mt", L.others, seen)
+        rest = L.schur.solve(rest - _sum_columns(self.A, shared))
+        back = jnp.einsum("mkt,mt->mk", L.others, _columns_at(self.A, rest))
+        turned = jnp.einsum("mkr,mk->mr", L.own, back)
+        y = y - _sum_rows(turned, self.A.row, shape.rows)
         return shape.join(jnp.einsum("pba,pb->pa", L.inverse, y), rest)
 
 
-def _products(x: Float[Array, "a m k"], y: Float[Array, "b m k"]) -> Array:
-    """Return the products of the columns of each sample, (a, b, m)."""
-    return jnp.sum(x[:, None] * y[None], axis=-1)
+def _products(x: Float[Array, "m k a"], y: Float[Array, "m k b"]) -> Array:
+    """Return X'Y of each sample, (m, a, b)."""
+    return jnp.sum(x[:, :, :, None] * y[:, :, None, :], axis=1)
 
 
-def _squares(x: Float[Array, "r t m"], y: Float[Array, "r s m"]) -> Array:
-    """Return X'Y of each sample, (t, s, m)."""
-    return jnp.sum(x[:, :, None] * y[:, None], axis=0)
+def _turned(x: Float[Array, "m k l"], y: Float[Array, "m l t"]) -> Array:
+    """Return X Y of each sample, (m, k, t)."""
+    return jnp.sum(x[:, :, :, None] * y[:, None], axis=2)
 
 
 def _extended(x: Array, more: int, value: int) -> Array:
@@ -428,19 +550,6 @@ def _inverse_of_blocks(D: Float[Array, "p r r"]) -> Array:
     lift = 4 * jnp.finfo(D.dtype).eps  # as `systems.lifted`
     L = jnp.linalg.cholesky(D * (1 + lift * eye), symmetrize_input=False)
     return jsl.solve_triangular(L, eye, lower=True)
-
-
-def _add_blocks(
-    total: Array, order: int, rows: Array, columns: Array, blocks: Array
-) -> Array:
-    """Add the block (t, s) of sample i at (rows[i], columns[i]) of the matrix that `total` is the
-    vector of.
-
-    One index for each entry was quicker than windows; and one block after the other, as its entries
-    are near to each other in memory, quicker than one entry of all blocks after the other.
-    """
-    at = rows[:, :, None] * order + columns[:, None, :]
-    return total.at[at.reshape(-1)].add(blocks.reshape(-1), mode="drop")
 
 
 class Panels(eqx.Module):

@@ -12,16 +12,18 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..outers.sets import AbstractSet
 from ..problem import AbstractProblem
 from ..types import Params
-from .admm import Point
+from .admm import Point, better
 from .certificate import Certificate, Seen, certify, rounding
+from .damped import minimize_damped
 from .dense import Units, hybrid, linear
-from .systems import AbstractColumns
+from .systems import AbstractColumns, AbstractNewton
 
 
 class AbstractStructured(eqx.Module):
@@ -33,6 +35,7 @@ class AbstractStructured(eqx.Module):
     by_entries: ClassVar[bool] = False  # whether there is a method `entries`
     # whether a step of the interior point is worth less than the compilation of a burst of ADMM
     quick: ClassVar[bool] = False
+    by_newton: ClassVar[bool] = False  # whether its system is an `AbstractNewton`
 
     w: eqx.AbstractVar[Params]
     c: eqx.AbstractVar[Float[Array, " m"]]
@@ -94,12 +97,22 @@ class Weighted(eqx.Module):
 
 
 def minimize_structured(
-    B: Weighted, b: Array, rho: Array, V: AbstractSet, tol: Array, v0: Array | None
+    B: Weighted,
+    b: Array,
+    rho: Array,
+    V: AbstractSet,
+    tol: Array,
+    e0: Array,
+    v0: Array | None,
+    share: float | None,
 ) -> tuple[Array, Array, Array]:
-    """Return (e, v, iterations) for b (n, k) and rho (n,), to gap <= tol, from v0 (n, k) if it helps.
+    """Return (e, v, iterations) for b (n, k) and rho (n,), to gap <= tol, from e0 and v0 (n, k) if they
+    help.
 
-    It is a linear solve where V is the whole space, and otherwise ADMM and an interior point. Blocks
-    stay as they are where V is a product of intervals: the rows of a block share their columns.
+    It is a linear solve where V is the whole space, and otherwise Newton's method where the system
+    and V can, and ADMM and an interior point where they cannot or it does not arrive. Newton's
+    method also ends where the gap is this share of the decrease since e0. Blocks stay as they are where V is a product
+    of intervals: the rows of a block share their columns.
     """
     p = Units(b, rho, V, lambda v: B.push(B.pull(v)))
     size = jnp.asarray(V.size(), b.dtype)
@@ -113,8 +126,54 @@ def minimize_structured(
         steps = jnp.int32(0)
     else:
         start = None if v0 is None else v0 / size
-        found, steps = hybrid(system, p, tol, start, small=B.at.quick)
+        found, steps = _kinked(B.at, system, p, tol, e0, start, share)
     return found.e * jnp.sqrt(p.scale), V.project(found.v * size), steps
+
+
+def _kinked(
+    at: AbstractStructured,
+    system: AbstractColumns,
+    p: Units,
+    tol: Array,
+    e0: Array,
+    v0: Array | None,
+    share: float | None,
+) -> tuple[Point, Array]:
+    """Return the best point and the iterations, in the units of p but for e0."""
+    if not (isinstance(system, AbstractNewton) and p.V.responds):
+        return hybrid(system, p, tol, v0, small=at.quick)
+    part = jnp.asarray(0.0 if share is None else share, tol.dtype)
+    e0 = e0 / jnp.sqrt(p.scale)
+    found, done, steps = minimize_damped(system, p, tol, part, e0, v0)
+
+    def go_on(found: Point) -> tuple[Point, Array]:
+        # Without a burst of ADMM: it would be a third of the program to compile.
+        other, more = hybrid(system, p, tol, found.v, small=True)
+        return better(other, found), steps + more
+
+    return jax.lax.cond(done, lambda found: (found, steps), go_on, found)
+
+
+def minimize_roughly(
+    B: Weighted,
+    b: Array,
+    rho: Array,
+    V: AbstractSet,
+    e0: Array,
+    share: float,
+    most: int,
+) -> Array:
+    """Return e with a gap of a share of the decrease since e0, by so many steps of Newton's method at most,
+    and without a certificate.
+    """
+    p = Units(b, rho, V, lambda v: B.push(B.pull(v)))
+    system = B.at.system(p.gain * B.scale, V)
+    assert isinstance(system, AbstractNewton)
+    root = jnp.sqrt(p.scale)
+    nothing = jnp.zeros_like(p.scale)
+    part = jnp.asarray(share, b.dtype)
+    found, _, _ = minimize_damped(system, p, nothing, part, e0 / root, None, most)
+    return found.e * root
 
 
 def certify_structured(

@@ -237,6 +237,14 @@ class AbstractColumns(AbstractSystem):
         return jnp.sum(self.pull(u) ** 2)
 
 
+class AbstractNewton(AbstractColumns):
+    """Columns that also factor C = I + A' W A for blocks W_i = diag(a_i) - b_i b_i' that may be singular."""
+
+    @abc.abstractmethod
+    def curved(self, a: Array, b: Array | None) -> Any:
+        """Return what `through` needs of C; None for b = 0."""
+
+
 class Columns(AbstractColumns):
     """The system through C = I + A' M^-1 A with F'A formed each time, and C as a matrix."""
 
@@ -299,6 +307,26 @@ def _flatten(flat: bool, h: Array, g: Array, x: Array) -> Array:
         return x - along
     t = 1 - jax.lax.rsqrt(1 + size)
     return x - t * along
+
+
+def root_of_response(a: Array, b: Array | None, x: Array) -> Array:
+    """Return F'x with F F' = diag(a) - b b', positive semidefinite; x may have an axis before (n, k).
+
+    F = D (I - t u u' / |u|^2), D = diag(a)^1/2, u = D^-1 b, 1 - t = (1 - |u|^2)^1/2.
+    """
+    root = jnp.sqrt(a)
+    x = root * x if x.ndim == a.ndim else root[None] * x
+    if b is None:
+        return x
+    moves = root > 0
+    u = jnp.where(moves, b / jnp.where(moves, root, jnp.ones_like(root)), 0)
+    size = jnp.sum(u * u, axis=-1, keepdims=True)
+    t = 1 - jnp.sqrt(jnp.maximum(1 - size, 0))
+    share = t / jnp.where(size > 0, size, jnp.ones_like(size))
+    if x.ndim > a.ndim:
+        u = u[None]
+        share = share[None]
+    return x - share * u * jnp.sum(u * x, axis=-1, keepdims=True)
 
 
 def over(flat: bool, h: Array, g: Array, x: Array) -> Array:
