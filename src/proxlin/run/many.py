@@ -6,6 +6,7 @@ best, values = multistart(problem, starts)
 
 import copy
 import multiprocessing
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..types import Key, Params, is_concrete, is_parameter
 from .lanes import Found, Run, Static, begin, fits, lanes_for, turn
 from .loop import Limits, Record, advance, has_ended, initial_state
 from .progress import Progress
-from .solve import Result, checked_key, checked_limits, checked_solver, judged, run_pure
+from .solve import Result, checked_limits, checked_solver, judged, key_for, run_pure
 
 SLOTS = 512  # problems at once: their arrays stay in the cache, and few wait for the slowest one
 ROUND = 4  # steps between two looks at what has ended
@@ -119,15 +120,20 @@ def solve_many(
     >>> px.solve_many(jax.vmap(make)(y), jnp.zeros(1)).w.round(6).tolist()
     [[2.0], [6.0]]
     """
-    problems = _stacked(problems)
+    problems = _stacked(problems, w, in_axes)
     solver = checked_solver(solver, "solve_many")
     batch = _Batch(problems, w, in_axes)
     if chunk is not None:
         chunk = whole(chunk, "chunk", low=1)
-    key = checked_key(key, solver, "solve_many")
+    key = key_for(solver, key, "solve_many")
     limits = checked_limits(solver, steps, passes, tol, batch.dtype())
     if not is_concrete((problems, w, solver, key, limits)):
         return _vmapped(batch, solver, key, limits)
+    if not is_concrete(_opened(*batch.first())):
+        raise TypeError(
+            "The inner map of solve_many closes over an array that is traced; make it part of the data, or take "
+            "jax.vmap of px.solve."
+        )
     on = flag(progress, "progress") and jax.process_index() == 0
     with Progress(on, None, batch.count, "solve_many") as bar:
         return _solved(batch, solver, key, limits, chunk, bar)
@@ -174,6 +180,10 @@ def multistart(
     >>> values.shape, bool(best.value == values.min())
     ((2,), True)
     """
+    if "in_axes" in settings:
+        raise TypeError(
+            "multistart goes along the starts, and takes no in_axes; leave it out, or take px.solve_many."
+        )
     result = solve_many(problem, starts, solver, in_axes=(None, 0), **settings)
     diverged = list(Status).index(Status.diverged)
     values = jnp.where(result.status == diverged, jnp.inf, result.value)
@@ -181,8 +191,14 @@ def multistart(
     return jax.tree.map(lambda x: x[best], result), values
 
 
-def _stacked(problems: Any) -> AbstractProblem:
-    """Return one problem with a leading axis, of a list of them."""
+def _opened(problem: AbstractProblem, w: Params) -> AbstractProblem:
+    return problem.traced(w).opened(w)
+
+
+def _stacked(problems: Any, w: Params, in_axes: Any) -> AbstractProblem:
+    """Return one problem with a leading axis, of a list of them. Those whose functions compute the same
+    are alike, whatever objects they are.
+    """
     if not isinstance(problems, list | tuple):
         check_problem(problems, "solve_many")
         return problems
@@ -190,7 +206,10 @@ def _stacked(problems: Any) -> AbstractProblem:
         raise ValueError("solve_many needs at least one problem; the list is empty.")
     for problem in problems:
         check_problem(problem, "solve_many")
-    first, *others = (_described_shapes(problem) for problem in problems)
+    if any(_structure(problem) != _structure(problems[0]) for problem in problems):
+        one = _one_start(w, in_axes, problems[0])
+        problems = [problem.traced(one) for problem in problems]
+    first, *others = (_structure(problem) for problem in problems)
     for i, other in enumerate(others, start=1):
         if other != first:
             raise ValueError(
@@ -200,7 +219,16 @@ def _stacked(problems: Any) -> AbstractProblem:
     return jax.tree.map(lambda *x: jnp.stack(x), *problems)
 
 
-def _described_shapes(problem: AbstractProblem) -> Any:
+def _one_start(w: Params, in_axes: Any, problem: AbstractProblem) -> Params:
+    """Return a start like that of one problem."""
+    along = in_axes[1] if isinstance(in_axes, tuple) and len(in_axes) == 2 else None
+    w = check_parameters(w, problem.data)
+    if along == 0:
+        return jax.tree.map(lambda x: x[0] if is_parameter(x) and x.ndim else x, w)
+    return w
+
+
+def _structure(problem: AbstractProblem) -> Any:
     leaves, treedef = jax.tree.flatten(problem)
     return treedef, [(x.shape, x.dtype) for x in leaves]
 
@@ -214,11 +242,20 @@ class _Batch:
                 f"in_axes must be a pair, one for the problems and one for w, such as (0, None); it is "
                 f"{described(in_axes)}."
             )
+        if in_axes[1] == 0 and any(
+            np.ndim(x) > 0 and np.shape(x)[0] == 0 for x in jax.tree.leaves(w)
+        ):
+            raise ValueError("solve_many needs at least one start; w has none.")
         w = check_parameters(w, problems.data)
         at, self.rest = eqx.partition(w, is_parameter)
         self.tree = (problems.bind(self.rest), at)
         leaves, self.treedef = jax.tree.flatten(self.tree)
         self.axes = _axes(self.tree, in_axes)
+        if any(x.ndim == 0 for x, axis in zip(leaves, self.axes, strict=True) if axis == 0):
+            raise ValueError(
+                "An array of solve_many has no leading axis; problems and starts that in_axes names need one: give "
+                "starts as an array (starts, *shape of w)."
+            )
         sizes = {
             x.shape[0] for x, axis in zip(leaves, self.axes, strict=True) if axis == 0
         }
@@ -232,6 +269,10 @@ class _Batch:
                 f"they have {sorted(sizes)}."
             )
         self.count = sizes.pop()
+        if self.count == 0:
+            raise ValueError(
+                "solve_many needs at least one problem; the leading axis is empty."
+            )
         self.leaves = leaves
 
     def shared_outer(self) -> bool:
@@ -332,6 +373,7 @@ def _in_lanes(
     parts = min(multiprocessing.cpu_count(), max(1, batch.count // lanes))
     ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
     done = [0] * parts
+    ended = threading.Event()  # an interrupt, or an error, ends the other threads too
 
     def start(i: int) -> tuple[Array, Run]:
         queue = jnp.asarray(ends[i : i + 2])
@@ -344,7 +386,7 @@ def _in_lanes(
 
     def part(i: int) -> Found:
         queue, run = start(i)
-        while bool(jnp.any(run.live)):
+        while bool(jnp.any(run.live)) and not ended.is_set():
             run = turned(queue, run, TURNS)
             done[i] = min(int(run.following), int(ends[i + 1])) - int(ends[i])
             bar.show_count(sum(done), batch.count)
@@ -354,7 +396,10 @@ def _in_lanes(
         return part(0)
     turned(*start(0), 0)  # it compiles; all threads then find the programs
     with ThreadPoolExecutor(parts) as pool:
-        found = list(pool.map(part, range(parts)))
+        try:
+            found = list(pool.map(part, range(parts)))
+        finally:
+            ended.set()
     cut = lambda *x: jnp.concatenate(
         [a[ends[i] : ends[i + 1]] for i, a in enumerate(x)]
     )
