@@ -31,8 +31,8 @@ from ..inners import (
     TracedInner,
     as_inner,
     check_function,
-    residual,
     opened_inner,
+    residual,
     traced_inner,
     user_function,
 )

@@ -17,11 +17,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .. import subproblem
 from ..outers import AbstractProximable
+from ..outers.sets import AbstractSet
 from ..outers.structured import AbstractHinge
 from ..problem import AbstractProblem
 from ..solvers.curvature import Kinks
@@ -179,18 +181,25 @@ def _kinks(problem: AbstractProblem, w: Params) -> Kinks | None:
         )
     if not isinstance(f, AbstractProximable):
         return None
-    _, rho = subproblem.dual_set(f)
-    if not (isinstance(rho, float) and rho == 0):
+    V, rho = subproblem.dual_set(f)
+    # A rho that is traced is that of a smoothing; one with entries belongs to Parts.
+    sharp = isinstance(rho, float | np.ndarray) and np.asarray(rho) == 0
+    if not np.any(sharp):
         return None
+    if type(V).free is AbstractSet.free:
+        raise TypeError(
+            f"The derivatives of an answer need to know where f has kinks, and {type(f).__name__} has a projection "
+            f"alone; take its smoothing, {type(f).__name__}(...).smooth(nu), or give it a dual_set with `free`."
+        )
     problem, w = jax.lax.stop_gradient((problem, w))
     _, kappa = first_kappa(problem, w)
     expansion = subproblem.expand(problem, w)
     quadratic = subproblem.proximal(problem, kappa, w)
     tol = jnp.asarray(1e-12, dtype_of(w))  # raised to what the arithmetic has
-    v = subproblem.solve(
-        expansion, quadratic, f, tol, penalty=problem.penalty
-    ).v
-    return kinks_of(problem, v)
+    v = subproblem.solve(expansion, quadratic, f, tol, penalty=problem.penalty).v
+    found = kinks_of(problem, v)
+    free = found.free & jnp.asarray(sharp).reshape(1, -1)
+    return eqx.tree_at(lambda kinks: kinks.free, found, free)
 
 
 def _slopes(problem: AbstractProblem, u: Array, kinks: Kinks | None) -> Array:

@@ -136,6 +136,7 @@ def solve_many(
         )
     on = flag(progress, "progress") and jax.process_index() == 0
     with Progress(on, None, batch.count, "solve_many") as bar:
+        bar.say("compiling")
         return _solved(batch, solver, key, limits, chunk, bar)
 
 
@@ -251,7 +252,9 @@ class _Batch:
         self.tree = (problems.bind(self.rest), at)
         leaves, self.treedef = jax.tree.flatten(self.tree)
         self.axes = _axes(self.tree, in_axes)
-        if any(x.ndim == 0 for x, axis in zip(leaves, self.axes, strict=True) if axis == 0):
+        if any(
+            x.ndim == 0 for x, axis in zip(leaves, self.axes, strict=True) if axis == 0
+        ):
             raise ValueError(
                 "An array of solve_many has no leading axis; problems and starts that in_axes names need one: give "
                 "starts as an array (starts, *shape of w)."
@@ -355,9 +358,8 @@ def _solved(
         return _Run(batch, solver, key, limits, slots).all(bar)
     lanes = min(lanes_for(first, start) if chunk is None else chunk, batch.count)
     static = Static(batch.treedef, tuple(batch.axes))
-    program = Compiled(static, solver)
-    found = _in_lanes(program, batch, limits, lanes, bar)
-    result, _ = program(_judge_all, batch.leaves, limits, found)
+    found = _in_lanes(static, solver, batch, limits, lanes, bar)
+    result, _ = Compiled(static, solver)(_judge_all, batch.leaves, limits, found)
     left = np.flatnonzero(np.asarray(found.goes_on))
     if left.size:
         result = _go_on(batch, solver, key, limits, slots, found, left, result)
@@ -365,45 +367,71 @@ def _solved(
 
 
 def _in_lanes(
-    program: Compiled, batch: _Batch, limits: Limits, lanes: int, bar: Progress
+    static: Static,
+    solver: AbstractSolver,
+    batch: _Batch,
+    limits: Limits,
+    lanes: int,
+    bar: Progress,
 ) -> Found:
-    """Run all problems in lanes, a part of them on each core: one thread for each, as a program of small
-    operations runs on one core.
+    """Run all problems in lanes, a part of them on each core or device: one thread for each, as a program of
+    small operations runs on one core.
     """
-    parts = min(multiprocessing.cpu_count(), max(1, batch.count // lanes))
+    devices = jax.local_devices()
+    threads = max(multiprocessing.cpu_count(), len(devices))
+    parts = min(threads, max(1, batch.count // lanes))
+    devices = devices[:parts]
     ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
     done = [0] * parts
     ended = threading.Event()  # an interrupt, or an error, ends the other threads too
 
+    def on(i: int, x: Any) -> Any:
+        """Return arrays where part i is worked on."""
+        if len(devices) == 1:
+            return x
+        arrays, rest = eqx.partition(x, eqx.is_array)
+        return eqx.combine(jax.device_put(arrays, devices[i % len(devices)]), rest)
+
+    # What all parts on a device share, and its programs.
+    places = []
+    for i in range(len(devices)):
+        leaves, limits_there = on(i, (batch.leaves, limits))
+        places.append((Compiled(static, on(i, solver)), leaves, limits_there))
+
     def start(i: int) -> tuple[Array, Run]:
-        queue = jnp.asarray(ends[i : i + 2])
-        run, _ = program(begin, batch.leaves, queue, lanes, limits)
+        program, leaves, limits = places[i % len(devices)]
+        queue = on(i, jnp.asarray(ends[i : i + 2]))
+        run, _ = program(begin, leaves, queue, lanes, limits)
         return queue, run
 
-    def turned(queue: Array, run: Run, turns: int) -> Run:
-        count = jnp.int32(turns)
-        return program(turn, batch.leaves, queue, limits, run, count)[0]
+    def turned(i: int, queue: Array, run: Run, turns: int) -> Run:
+        program, leaves, limits = places[i % len(devices)]
+        count = on(i, jnp.int32(turns))
+        return program(turn, leaves, queue, limits, run, count)[0]
 
     def part(i: int) -> Found:
         queue, run = start(i)
         while bool(jnp.any(run.live)) and not ended.is_set():
-            run = turned(queue, run, TURNS)
+            run = turned(i, queue, run, TURNS)
             done[i] = min(int(run.following), int(ends[i + 1])) - int(ends[i])
             bar.show_count(sum(done), batch.count)
         return run.found
 
     if parts == 1:
         return part(0)
-    turned(*start(0), 0)  # it compiles; all threads then find the programs
+    for i in range(len(devices)):
+        turned(i, *start(i), 0)  # it compiles; all threads then find the programs
     with ThreadPoolExecutor(parts) as pool:
         try:
             found = list(pool.map(part, range(parts)))
         finally:
             ended.set()
-    cut = lambda *x: jnp.concatenate(
-        [a[ends[i] : ends[i + 1]] for i, a in enumerate(x)]
-    )
-    return jax.tree.map(cut, *found)
+
+    def joined(*parts: Array) -> Array:
+        rows = [np.asarray(x)[ends[i] : ends[i + 1]] for i, x in enumerate(parts)]
+        return jnp.asarray(np.concatenate(rows))
+
+    return jax.tree.map(joined, *found)
 
 
 def _judge_all(
