@@ -369,14 +369,16 @@ def tuning_by_gradient() -> Figure:
     grid = np.stack(np.meshgrid(deltas, ridges), axis=-1).reshape(-1, 2)
     losses = np.asarray(jax.jit(jax.vmap(page["validation"]))(grid)).reshape(25, 25)
     figure, ax = panels(1)
-    levels = np.quantile(losses, np.linspace(0, 1, 14))
+    levels = np.quantile(losses, np.linspace(0.01, 1, 16))
     ax.contour(
         np.exp(deltas), np.exp(ridges), losses, levels, colors=DOTS, linewidths=0.7
     )
     ax.plot(*np.exp(way).T, ".-", color=BLUE, linewidth=1.6, markersize=4)
     ax.plot(*np.exp(way[0]), "o", color=ORANGE)
     ax.annotate("start", np.exp(way[0]), (5, 5), textcoords="offset points")
-    ax.annotate("end", np.exp(way[-1]), (-5, 5), textcoords="offset points", ha="right")
+    ax.annotate(
+        "end", np.exp(way[-1]), (-5, -11), textcoords="offset points", ha="right"
+    )
     ax.set(xscale="log", yscale="log", xlabel="delta", ylabel="ridge")
     return figure
 

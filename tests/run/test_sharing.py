@@ -160,7 +160,9 @@ PADDED = {
 @pytest.mark.law
 @pytest.mark.parametrize("name", PADDED)
 def test_a_padded_run_is_the_run_of_the_true_rows(name, monkeypatch):
-    """Steps, passes and costs are equal, and values to the rounding of sums."""
+    """Steps, passes and costs are equal, and values to the rounding of sums; those of exact steps to the gap of
+    their subproblems.
+    """
     solver, budget = PADDED[name]
     assert solver.allows_padding()
     x = normal(1, 37, 3)
@@ -185,8 +187,10 @@ def test_a_padded_run_is_the_run_of_the_true_rows(name, monkeypatch):
             with_padding.history[column], without.history[column]
         )
     values = [run.history["value"] for run in (with_padding, without)]
-    np.testing.assert_allclose(*values, rtol=1e-9)
-    np.testing.assert_allclose(with_padding.w, without.w, rtol=1e-7, atol=1e-9)
+    exact = solver.is_exact()
+    np.testing.assert_allclose(*values, rtol=1e-6 if exact else 1e-9)
+    near = 1e-4 if exact else 1e-7
+    np.testing.assert_allclose(with_padding.w, without.w, rtol=near, atol=near)
 
 
 UNPADDED = {
