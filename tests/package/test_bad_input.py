@@ -463,6 +463,12 @@ METHODS = ("value", "subgradient")
 line = lambda w, x: x @ w
 closing = lambda a: px.residual(lambda w, x: x @ w * a)
 of_data = lambda p: p.data
+paths = px.MonotonePaths(2, 2)
+hinges = px.MeanOfLosses(
+    px.augmented_scores(lambda w, x: x * w, paths),
+    px.StructuredHinge(paths),
+    (np.ones((2, 4)), np.array([[1.0, 0, 1, 1], [1.0, 1, 0, 1]])),
+)
 CALLS = {
     "a function for a problem": (
         lambda: px.minimize(lambda w: w, W),
@@ -697,6 +703,11 @@ CALLS = {
         lambda: jax.vmap(lambda a: px.solve_many([build(closing(a))], W).w)(np.ones(2)),
         TypeError,
         ["closes over", "px.solve"],
+    ),
+    "L-BFGS of a smoothed hinge": (
+        lambda: px.solve(hinges.smooth(0.1), np.zeros(4), px.lbfgs()),
+        TypeError,
+        ["lbfgs", "SimplexSmoothing", "Take pli"],
     ),
     "a bootstrap inside of jit": (
         lambda: jax.jit(lambda w: px.bootstrap(build(), w).w)(W),
