@@ -55,8 +55,9 @@ def varying_alike(tree: Any) -> Any:
 def _axes_of(x: Any) -> frozenset:
     """Return the axes over which an array varies; JAX has had two names for them."""
     aval = jax.typeof(x)
-    if hasattr(aval, "mat"):
-        return frozenset(aval.mat.varying)
+    kind = getattr(aval, "mat", None)
+    if kind is not None:
+        return frozenset(kind.varying)
     return frozenset(getattr(aval, "vma", ()))
 
 
