@@ -167,6 +167,13 @@ def multistart(
     a pair
         The `Result` of least F, and the vector of all values.
 
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or in_axes is given.
+    ValueError
+        There are no starts, or they have no leading axis.
+
     See Also
     --------
     solve_many : has the results of all starts.
