@@ -358,6 +358,31 @@ def arrow(
         ax.text(middle, start[1] + 0.8, text, ha="center", color=colour)
 
 
+def tuning_by_gradient() -> Figure:
+    """The loss on held-out rows over both settings, and the way of the gradient on it."""
+    page = computed("tutorials/tuning-by-gradient.md")
+    way = np.asarray(page["way"])
+    low = way.min(axis=0) - 1.0
+    high = way.max(axis=0) + 1.0
+    deltas = np.linspace(low[0], high[0], 25)
+    ridges = np.linspace(low[1], high[1], 25)
+    grid = np.stack(np.meshgrid(deltas, ridges), axis=-1).reshape(-1, 2)
+    losses = np.asarray(jax.jit(jax.vmap(page["validation"]))(grid)).reshape(25, 25)
+    figure, ax = panels(1)
+    levels = np.quantile(losses, np.linspace(0.01, 1, 16))
+    ax.contour(
+        np.exp(deltas), np.exp(ridges), losses, levels, colors=DOTS, linewidths=0.7
+    )
+    ax.plot(*np.exp(way).T, ".-", color=BLUE, linewidth=1.6, markersize=4)
+    ax.plot(*np.exp(way[0]), "o", color=ORANGE)
+    ax.annotate("start", np.exp(way[0]), (5, 5), textcoords="offset points")
+    ax.annotate(
+        "end", np.exp(way[-1]), (-5, -11), textcoords="offset points", ha="right"
+    )
+    ax.set(xscale="log", yscale="log", xlabel="delta", ylabel="ridge")
+    return figure
+
+
 def curves(ax: Axes, problem: Any, w: Any, solvers: dict, passes: float) -> None:
     """Run each solver, and draw F against the passes."""
     for (colour, dash), (name, solver) in zip(LINES, solvers.items(), strict=False):
@@ -379,6 +404,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {
     "phase-retrieval": phase_retrieval,
     "factorisation": factorisation,
     "networks": networks,
+    "tuning-by-gradient": tuning_by_gradient,
     "your-own-loss": your_own_loss,
     "your-own-solver": your_own_solver,
     "your-own-experiment": your_own_experiment,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Inexact, Int
 
 from .checks import described, outline, whole
 from .compiled import remembered
-from .jaxprs import Traced, traced
+from .jaxprs import Traced, opened, traced
 from .oracles import AbstractOracle
 from .oracles.base import check_oracle
 from .types import Params, is_concrete, is_here, is_parameter, parameters
@@ -549,6 +549,20 @@ def traced_inner(inner: Callable, w: Params, row: Any) -> Callable:
         return inner
     arrays = [x for x in jax.tree.leaves(inner) if eqx.is_array(x)]
     return TracedInner(program, arrays)
+
+
+def opened_inner(inner: Callable, w: Params, row: Any) -> Callable:
+    """Return phi with the traced arrays that it closes over as leaves, or phi itself where there are none."""
+    if isinstance(inner, TracedInner):
+        return inner
+    arrays, others = eqx.partition(inner, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(arrays)
+
+    def phi(leaves: list, w: Params, row: Any) -> Any:
+        return eqx.combine(treedef.unflatten(leaves), others)(w, row)
+
+    program = opened(phi, leaves, w, row)
+    return inner if program is None else TracedInner(program, leaves)
 
 
 def _traced(inner: Callable, w: Params, row: Any) -> Traced | None:

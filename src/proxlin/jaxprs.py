@@ -79,6 +79,26 @@ def traced(function: Callable, *args: Any) -> Traced | None:
     return Traced(Program(closed.jaxpr, key), constants)
 
 
+def opened(function: Callable, *args: Any) -> Traced | None:
+    """Return the function with the traced arrays that it closes over as arrays of its own, or None where
+    it closes over none.
+    """
+    leaves, treedef = jax.tree.flatten(args)
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
+    run = lambda *leaves: function(*treedef.unflatten(leaves))
+    try:
+        closed, out = jax.make_jaxpr(run, return_shape=True)(*shapes)
+    except Exception:
+        # Whatever is wrong with the function is said where it is called as it is.
+        return None
+    within = any(isinstance(x, jax.core.Tracer) for x in closed.consts)
+    if not within or not isinstance(out, jax.ShapeDtypeStruct):
+        return None
+    # It belongs to one trace, and so is equal to no other.
+    program = Program(closed.jaxpr, object())
+    return Traced(program, [jnp.asarray(x) for x in closed.consts])
+
+
 RULE = "jvp_jaxpr_fun"  # the rule of a `jax.custom_jvp` in its equation, made anew by every trace
 ORDERS = 2  # derivatives that proxlin takes of a user's function, at most
 

@@ -92,6 +92,12 @@ def is_concrete(x: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
+def is_staged(x: Any = None) -> bool:
+    """Return whether x, or what is computed here at all, is part of a trace."""
+    # Within jit even an operation on numbers is traced.
+    return not is_concrete((x, jnp.zeros(()) + 1))
+
+
 def is_here(x: Any) -> bool:
     """Return whether this process can read all of x: a jax array may lie on several of them."""
     return not isinstance(x, jax.Array) or x.is_fully_addressable

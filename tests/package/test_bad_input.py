@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -460,6 +461,14 @@ METHODS = ("value", "subgradient")
 # Calls of verbs, and words that must be in the sentence: what people bring along from other
 # libraries.
 line = lambda w, x: x @ w
+closing = lambda a: px.residual(lambda w, x: x @ w * a)
+of_data = lambda p: p.data
+paths = px.MonotonePaths(2, 2)
+hinges = px.MeanOfLosses(
+    px.augmented_scores(lambda w, x: x * w, paths),
+    px.StructuredHinge(paths),
+    (np.ones((2, 4)), np.array([[1.0, 0, 1, 1], [1.0, 1, 0, 1]])),
+)
 CALLS = {
     "a function for a problem": (
         lambda: px.minimize(lambda w: w, W),
@@ -674,6 +683,71 @@ CALLS = {
         lambda: px.covariance(px.LossOfMean(residual, px.L2(), (X, Y)), W),
         TypeError,
         ["MeanOfLosses", "LossOfMean"],
+    ),
+    "minimize inside of jit": (
+        lambda: jax.jit(lambda w: px.minimize(build(), w).w)(W),
+        TypeError,
+        ["minimize", "history on the host", "px.solve"],
+    ),
+    "minimize inside of jit with numbers alone": (
+        lambda: jax.jit(lambda x: px.minimize(build(), W).value + x)(1.0),
+        TypeError,
+        ["px.solve"],
+    ),
+    "minimize inside of vmap": (
+        lambda: jax.vmap(lambda y: px.minimize(build(data=(X, y)), W).w)(Y[None]),
+        TypeError,
+        ["px.solve"],
+    ),
+    "minimize of a phi that closes over a traced number": (
+        lambda: jax.vmap(lambda a: px.minimize(build(closing(a)), W).w)(np.ones(2)),
+        TypeError,
+        ["px.solve"],
+    ),
+    "many of a phi that closes over a traced number": (
+        lambda: jax.vmap(lambda a: px.solve_many([build(closing(a))], W).w)(np.ones(2)),
+        TypeError,
+        ["closes over", "px.solve"],
+    ),
+    "L-BFGS of a smoothed hinge": (
+        lambda: px.solve(hinges.smooth(0.1), np.zeros(4), px.lbfgs()),
+        TypeError,
+        ["lbfgs", "SimplexSmoothing", "Take pli"],
+    ),
+    "a bootstrap inside of jit": (
+        lambda: jax.jit(lambda w: px.bootstrap(build(), w).w)(W),
+        TypeError,
+        ["bootstrap", "outside of jit"],
+    ),
+    "a bootstrap with a number for a key": (
+        lambda: px.bootstrap(build(), W, key=3),
+        TypeError,
+        ["key of bootstrap", "jax.random.key(0)", "3"],
+    ),
+    "a bootstrap along in_axes": (
+        lambda: px.bootstrap(build(), W, in_axes=(0, 0)),
+        TypeError,
+        ["bootstrap", "in_axes"],
+    ),
+    "starts along in_axes": (
+        lambda: px.multistart(build(), W[None], in_axes=(0, 0)),
+        TypeError,
+        ["multistart", "in_axes"],
+    ),
+    "a number for starts": (
+        lambda: px.multistart(build(), 3.0),
+        ValueError,
+        ["leading axis", "starts"],
+    ),
+    "no starts": (
+        lambda: px.multistart(build(), np.zeros((0, 3, 2))),
+        ValueError,
+        ["at least one start"],
+    ),
+    "a batch of no problems": (
+        lambda: px.solve_many(eqx.tree_at(of_data, build(), (X[:0], Y[:0])), W),
+        ValueError,
+        ["at least one problem"],
     ),
     "a covariance inside of jit": (
         lambda: jax.jit(lambda w: px.covariance(build(), w))(W),

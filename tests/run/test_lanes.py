@@ -1,11 +1,15 @@
 """Many small problems side by side in lanes, against the same problems one by one."""
 
+import _thread
+import multiprocessing
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import proxlin as px
+from proxlin.run import many
 from proxlin.run.lanes import fits
 from proxlin.subproblem import dual_set
 
@@ -134,3 +138,51 @@ def test_a_set_says_how_its_maximizer_moves(name):
     if b is not None:
         moved = moved - b * jnp.sum(b * dz, axis=-1, keepdims=True)
     np.testing.assert_allclose((ends[0] - ends[1]) / (2 * h), moved, atol=1e-6)
+
+
+WIDE = jnp.asarray(np.random.default_rng(3).normal(size=(20, 4)))
+WIDE_START = jnp.zeros((4, 3))
+
+
+def wide_problem(outer):
+    """Return the function from targets (20, 3) to a convex problem of 12 parameters."""
+    one_sided = px.residual(lambda w, x: x @ w)
+    phi = one_sided
+    if isinstance(outer, px.Max):
+        phi = lambda w, s: jnp.concatenate([one_sided(w, s), -one_sided(w, s)])
+    return lambda y: px.MeanOfLosses(phi, outer, (WIDE, y), 1e-2)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", OUTERS)
+def test_wide_lanes_end_where_single_runs_end(name):
+    """With 12 parameters the matrices of a lane are products, `subproblem.newton.Wide`."""
+    problem = wide_problem(OUTERS[name])
+    rng = np.random.default_rng(4)
+    clean = np.einsum("nd,sdk->snk", np.asarray(WIDE), rng.normal(size=(5, 4, 3)))
+    ys = jnp.asarray(clean + 0.1 * rng.standard_t(2, size=clean.shape))
+    assert fits(problem(ys[0]), WIDE_START, px.prox_linear())
+    found = px.solve_many(jax.vmap(problem)(ys), WIDE_START, chunk=3)
+    single = [float(px.solve(problem(y), WIDE_START).value) for y in ys]
+    np.testing.assert_allclose(found.value, single, rtol=1e-7)
+    for y, w, value in zip(ys, found.w, found.value, strict=True):
+        assert float(problem(y).value(w)) == pytest.approx(float(value), rel=1e-12)
+
+
+def test_an_interrupt_ends_all_lanes(monkeypatch):
+    """Ctrl-C reaches the main thread, which waits for the threads of the lanes."""
+    monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 2)
+    monkeypatch.setattr(many, "TURNS", 1)
+    ended = []
+
+    def show(self, count, total):
+        if not ended:
+            _thread.interrupt_main()
+        ended.append(count)
+
+    monkeypatch.setattr(many.Progress, "show_count", show)
+    count = 4000
+    ys = targets(4)[jnp.arange(count) % 4]
+    with pytest.raises(KeyboardInterrupt):
+        px.solve_many(jax.vmap(make(px.Huber(0.1)))(ys), START, chunk=16)
+    assert max(ended) < count

@@ -1,13 +1,18 @@
 """The persistent cache of programs: filled once, and never in the way."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import proxlin
+import proxlin as px
+from proxlin.sklearn import CompositeRegressor, regressor
+from proxlin.tables import fitted as fitted_tables
 
 FIT = """
 import warnings
@@ -91,3 +96,29 @@ def test_the_estimators_and_the_commands_switch_it_on():
     callers = [*(source / "cli").glob("*.py"), *(source / "sklearn").glob("*.py")]
     found = {path.name for path in callers if "keep_programs()" in path.read_text()}
     assert found == {"fit.py", "predict.py", "advise.py", "regressor.py", "chains.py"}
+
+
+# The room exports the function under the name of the module.
+curve_fit_module = importlib.import_module("proxlin.inference.curves.curve_fit")
+
+
+class SwitchedOn(Exception):
+    """Raised in place of switching it on, so that nothing is fitted."""
+
+
+@pytest.mark.parametrize("name", ["fit", "curve_fit", "regressor"])
+def test_calls_switch_it_on_before_they_compile(name, monkeypatch):
+    x = np.linspace(0.0, 1.0, 30)
+    calls = {
+        "fit": (fitted_tables, lambda: px.fit({"x": x, "y": x**2}, "y")),
+        "curve_fit": (curve_fit_module, lambda: px.curve_fit(lambda x, a: a * x, x, x)),
+        "regressor": (regressor, lambda: CompositeRegressor().fit(x[:, None], x)),
+    }
+    module, call = calls[name]
+
+    def switch():
+        raise SwitchedOn
+
+    monkeypatch.setattr(module, "keep_programs", switch)
+    with pytest.raises(SwitchedOn):
+        call()

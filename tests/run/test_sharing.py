@@ -146,6 +146,66 @@ def test_rows_that_do_not_count_change_nothing(kind, weighted):
     assert padded[0:5].value(w) == p[0:5].value(w)
 
 
+PADDED = {
+    "sgd": (px.sgd(0.1, batch_size=5), {"passes": 3}),
+    "stochastic_prox_linear": (px.stochastic_prox_linear(0.1, 8), {"passes": 2}),
+    "truncated": (px.truncated(0.1), {"passes": 2}),
+    "prox_linear": (px.prox_linear(), {"steps": 4}),
+    "a fixed kappa": (px.prox_linear(1.0), {"steps": 4}),
+    "lbfgs": (px.lbfgs(0.1), {"steps": 6}),
+    "averaged": (px.Averaged(px.sgd(0.1)), {"passes": 2}),
+}
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("name", PADDED)
+def test_a_padded_run_is_the_run_of_the_true_rows(name, monkeypatch):
+    """Steps, passes and costs are equal, and values to the rounding of sums; those of exact steps to the gap of
+    their subproblems.
+    """
+    solver, budget = PADDED[name]
+    assert solver.allows_padding()
+    x = normal(1, 37, 3)
+    phi = px.residual(lambda w, x: jnp.tanh(x @ w))
+    p = px.MeanOfLosses(phi, px.L2(), (x, x[:, :2]), 0.1, np.arange(1.0, 38.0))
+    lengths = []
+    padded = type(p).padded
+
+    def seen(problem):
+        lengths.append(len(padded(problem)))
+        return padded(problem)
+
+    monkeypatch.setattr(px.MeanOfLosses, "padded", seen)
+    with_padding = px.minimize(p, np.zeros((3, 2)), solver, **budget)
+    assert lengths == [40]
+    monkeypatch.setattr(px.MeanOfLosses, "padded", lambda problem: problem)
+    without = px.minimize(p, np.zeros((3, 2)), solver, **budget)
+    assert with_padding.cost == without.cost
+    assert with_padding.status == without.status
+    for column in ("step", "passes"):
+        np.testing.assert_array_equal(
+            with_padding.history[column], without.history[column]
+        )
+    values = [run.history["value"] for run in (with_padding, without)]
+    exact = solver.is_exact()
+    np.testing.assert_allclose(*values, rtol=1e-6 if exact else 1e-9)
+    near = 1e-4 if exact else 1e-7
+    np.testing.assert_allclose(with_padding.w, without.w, rtol=near, atol=near)
+
+
+UNPADDED = {
+    "pli": px.pli(1.0, 0.1),
+    "svrg": px.svrg(0.1, 0.1),
+    "a permutation": px.sgd(0.1, replace=False),
+    "stochastic_gauss_newton": px.stochastic_gauss_newton(1.0, 5),
+}
+
+
+@pytest.mark.parametrize("name", UNPADDED)
+def test_solvers_whose_draws_depend_on_n_are_not_padded(name):
+    assert not UNPADDED[name].allows_padding()
+
+
 def test_sizes_grow_by_at_most_an_eighth():
     for n in range(1, 5000):
         assert n <= bucket(n) <= max(16, n * 9 / 8)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import proxlin as px
-from zoo import SOLVERS, normal
+from proxlin.run import implicit
+from zoo import SOLVERS, GroupNorm, normal
 
 KEY = jax.random.key(0)
 X = jnp.asarray(normal(1, 15, 2))
@@ -81,6 +82,11 @@ SMOOTH = {
     "SquaredL2": px.SquaredL2(),
     "L2.smooth": px.L2().smooth(0.1),
 }
+SMOOTH |= {
+    "LInf.smooth": px.LInf().smooth(0.1),
+    "Max.smooth": px.Max().smooth(0.1),
+    "GroupNorm.smooth": GroupNorm().smooth(0.1),
+}
 KINKED = {
     "L1": px.L1(),
     "L2": px.L2(),
@@ -88,6 +94,7 @@ KINKED = {
     "Quantile": px.Quantile(0.3),
     "Max": px.Max(),
     "Hinge": px.Hinge(),
+    "Parts": px.Parts((px.L1(), 1), (px.Huber(0.2), 1)),
 }
 OUTERS = SMOOTH | KINKED
 
@@ -149,6 +156,152 @@ def test_derivatives_with_respect_to_the_numbers_of_f_and_the_start():
     np.testing.assert_allclose(jax.jacfwd(quantile)(0.3), near, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("outside", [jax.jit, lambda f: f])
+def test_arrays_that_phi_closes_over_are_seen(outside):
+    """Under vmap alone, and with derivatives: as if they were data."""
+    ones = jnp.ones(15)
+
+    def closed(a):
+        phi = px.residual(lambda w, x: x @ w * a)
+        return px.solve(px.MeanOfLosses(phi, px.Huber(1.0), (X, Y), 0.1), START).value
+
+    def given(a):
+        phi = px.residual(lambda w, x: x[0] @ w * x[1])
+        data = ((X, a * ones), Y)
+        return px.solve(px.MeanOfLosses(phi, px.Huber(1.0), data, 0.1), START).value
+
+    at = jnp.asarray([1.0, 1.5])
+    expected = [given(a) for a in at]
+    np.testing.assert_allclose(outside(jax.vmap(closed))(at), expected, rtol=1e-9)
+    slopes = [jax.grad(given)(a) for a in at]
+    found = [outside(jax.grad(closed))(a) for a in at]
+    np.testing.assert_allclose(found, slopes, rtol=1e-6)
+
+
+def test_a_hinge_without_a_projection_has_no_derivative():
+    """Its kinks cannot be seen, and the answer sits at them; its smoothing has one."""
+    oracle = px.MonotonePaths(3, 3)
+    rng = np.random.default_rng(0)
+    rows = jnp.asarray(rng.normal(size=(6, 9, 2)))
+    truths = jax.vmap(oracle.argmax)(rows @ jnp.asarray([1.0, -1.0]))
+    phi = px.augmented_scores(lambda w, x: x @ w, oracle)
+
+    def fit(ridge, f, solver):
+        p = px.MeanOfLosses(phi, f, (rows, truths), ridge)
+        return px.solve(p, jnp.zeros(2), solver, steps=400).w
+
+    f = px.StructuredHinge(oracle, 6)
+    with pytest.raises(
+        TypeError, match="StructuredHinge has an oracle instead.*smooth"
+    ):
+        jax.jacfwd(lambda r: fit(r, f, px.subgradient_descent(0.1)))(0.1)
+    smoothed = f.smooth(1.0)
+    solver = px.subgradient_descent(0.2)
+    exact = jax.jacfwd(lambda r: fit(r, smoothed, solver))(0.1)
+    near = differences(lambda r: fit(r, smoothed, solver), 0.1, 1.0, 1e-4)
+    np.testing.assert_allclose(exact, near, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.law
+def test_derivatives_of_a_loss_of_the_mean():
+    """The mean of phi sits at the kink of f, so that w moves on the manifold where it stays zero."""
+
+    @jax.jit
+    def fit(y, ridge):
+        p = problem(y, px.L2(), ridge, kind=px.LossOfMean)
+        found = px.solve(p, START, px.prox_linear(), steps=3000)
+        return found.w, found.value
+
+    direction = jnp.asarray(normal(5, 15, 2))
+    # At the kink, and where targets are out of reach of tanh.
+    for away, ridge in ((0.0, 1e-3), (3.0, 0.05)):
+        along = lambda y, ridge=ridge: fit(y, ridge)
+        (w, _), exact = jax.jvp(along, (Y + away,), (direction,))
+        mean = problem(Y + away, px.L2(), kind=px.LossOfMean).stack(w)
+        assert bool(jnp.max(jnp.abs(mean)) < 1e-6) == (away == 0)
+        near = differences(along, Y + away, direction, 1e-3)
+        np.testing.assert_allclose(exact[0], near[0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(exact[1], near[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize(
+    "penalty",
+    [px.L1Penalty(0.1), px.GroupL2(0.1), px.Bounds(-0.3, 0.3), px.NonNegative()],
+    ids=lambda penalty: type(penalty).__name__,
+)
+def test_derivatives_hold_what_a_penalty_pins(penalty):
+    """A part of w is pinned, and the answer moves as the differences say."""
+    truth = jnp.asarray([1.0, 0.0, -1.0])
+    x = jnp.asarray(normal(11, 20, 3))
+    y = x @ truth + 0.1 * jnp.asarray(normal(12, 20))
+
+    @jax.jit
+    def fit(y):
+        phi = px.residual(lambda w, x: (x @ w["a"])[None])
+        p = px.MeanOfLosses(phi, px.Huber(1.0), (x, y[:, None]), penalty=penalty)
+        found = px.solve(p, {"a": jnp.full(3, 0.1)}, px.prox_linear(), steps=200)
+        return found.w["a"], found.value
+
+    direction = jnp.asarray(normal(13, 20))
+    (w, _), exact = jax.jvp(fit, (y,), (direction,))
+    pinned = (w == 0) | (jnp.abs(w) == 0.3)
+    assert bool(pinned.any()) == (not isinstance(penalty, px.GroupL2))
+    near = differences(fit, y, direction, 1e-4)
+    np.testing.assert_allclose(exact[0], near[0], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(exact[1], near[1], rtol=1e-4, atol=1e-6)
+
+
+def test_an_f_that_does_not_say_where_its_kinks_are_has_no_derivative():
+    fit = lambda y: px.solve(problem(y, GroupNorm()), START, steps=5).value
+    with pytest.raises(TypeError, match="GroupNorm.*smooth"):
+        jax.grad(fit)(Y)
+
+
+def test_an_l1_line_moves_with_the_rows_that_it_interpolates():
+    """A closed form: w = X_I^-1 y_I for the two rows I with residual 0."""
+    x = jnp.asarray(normal(14, 15, 2))
+    y = x @ jnp.asarray([1.0, -2.0]) + jnp.asarray(normal(15, 15))
+
+    def fit(y):
+        phi = px.residual(lambda w, x: (x @ w)[None])
+        p = px.MeanOfLosses(phi, px.L1(), (x, y[:, None]))
+        return px.solve(p, jnp.zeros(2)).w
+
+    w = fit(y)
+    rows = np.flatnonzero(np.abs(x @ w - y) < 1e-8)
+    assert rows.size == 2
+    expected = np.zeros((2, 15))
+    expected[:, rows] = np.linalg.inv(np.asarray(x)[rows])
+    np.testing.assert_allclose(jax.jacrev(fit)(y), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_many_parameters_have_derivatives_by_conjugate_gradients(bounded):
+    """Ridge regression of more than 500 parameters: w = X'(X X'/n + ridge)^-1 y/n, of those off their bounds."""
+    n, d, ridge = 20, 510, 0.1
+    assert d > implicit.DENSE
+    x = jnp.asarray(normal(16, n, d))
+    y, along = jnp.asarray(normal(17, n)), jnp.asarray(normal(18, n))
+
+    def fit(y):
+        phi = px.residual(lambda w, x: (x @ w)[None])
+        penalty = px.NonNegative() if bounded else None
+        p = px.MeanOfLosses(
+            phi, px.SquaredL2(), (x, y[:, None]), ridge, penalty=penalty
+        )
+        return px.solve(p, jnp.zeros(d), steps=50).w
+
+    w, w_dot = jax.jvp(fit, (y,), (along,))
+    free = np.asarray(w) > 0 if bounded else np.ones(d, bool)
+    assert free.all() != bounded
+    X_free = np.asarray(x) * free[None, :]
+    gram = X_free @ X_free.T / n + ridge * np.eye(n)
+    np.testing.assert_allclose(
+        w_dot, X_free.T @ np.linalg.solve(gram, along) / n, atol=1e-7
+    )
+
+
 def test_a_closed_form_of_least_squares():
     """w = (X'X/n + ridge)^-1 X'y/n."""
     linear = px.residual(lambda w, x: x @ w)
@@ -198,6 +351,22 @@ def test_many_are_as_each_alone():
     np.testing.assert_allclose(traced, values, rtol=1e-9)
     best, all_values = px.multistart(problem(), starts, tol=1e-6)
     assert float(best.value) == float(all_values.min()) and all_values.shape == (7,)
+
+
+def test_a_list_of_problems_with_equal_functions():
+    """Functions that compute the same are one, and what they close over differs as data do."""
+
+    def scaled(a):
+        phi = px.residual(lambda w, x: a * (x @ w))
+        return px.MeanOfLosses(phi, px.L1(), (X, Y), 0.02)
+
+    problems = [scaled(jnp.asarray(a)) for a in (1.0, 2.0, 1.0)]
+    found = px.solve_many(problems, START, tol=1e-6)
+    values = [px.solve(each, START, tol=1e-6).value for each in problems]
+    np.testing.assert_allclose(found.value, values, rtol=1e-9)
+    starts = jnp.stack([START, START, 2 * START])
+    both = px.solve_many(problems, starts, in_axes=(0, 0), tol=1e-6)
+    np.testing.assert_allclose(both.value, values, rtol=1e-9)
 
 
 def test_many_that_are_not_convex_end_where_no_step_helps():

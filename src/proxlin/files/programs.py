@@ -1,7 +1,7 @@
 """Compiled programs on the disk: JAX's persistent cache, in the cache folder of proxlin.
 
-The command line and the estimators switch it on, so that the second process does not compile what the
-first one did. It stays off where the user has a cache of JAX's already, or PROXLIN_PROGRAMS is 0.
+The command line, the estimators, `px.fit` and `px.curve_fit` switch it on, so that the second process does not
+compile what the first one did. It stays off where the user has a cache of JAX's already, or PROXLIN_PROGRAMS is 0.
 """
 
 import os

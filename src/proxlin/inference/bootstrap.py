@@ -18,8 +18,9 @@ from ..errors import UserError
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..run import solve_many
+from ..run.solve import checked_key
 from ..solvers.base import AbstractSolver
-from ..types import Key, Params, dtype_of, parameters
+from ..types import Key, Params, dtype_of, is_staged, parameters
 
 
 class Bootstrap(eqx.Module):
@@ -105,6 +106,8 @@ def bootstrap(
 
     Raises
     ------
+    TypeError
+        An argument is of the wrong kind, or the call is inside of a trace.
     ValueError
         A number is out of range.
     UserError
@@ -126,6 +129,16 @@ def bootstrap(
     (True, True)
     """
     check_problem(problem, "bootstrap")
+    if is_staged((problem, w, solver)):
+        raise TypeError(
+            "bootstrap looks at its fits on the host; call it outside of jit, vmap and grad."
+        )
+    if "in_axes" in settings:
+        raise TypeError(
+            "bootstrap draws the weights of its fits itself, and takes no in_axes; leave it out."
+        )
+    if key is not None:
+        key = checked_key(key, "bootstrap")
     count = whole(count, "count", low=2)
     level = real(level, "level")
     if not 0 < level < 1:

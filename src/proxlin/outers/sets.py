@@ -544,6 +544,12 @@ class Intervals(AbstractBarrier):
         middle = jnp.where(bounded, (low + high) / 2, jnp.zeros_like(low))
         return jnp.broadcast_to(middle, v.shape)
 
+    def free(self, v: Blocks) -> Array:
+        low, high = self._ends(v.dtype)
+        width = jnp.where(jnp.isfinite(high - low), high - low, jnp.ones_like(low))
+        slack = _slack(v) * width
+        return (v > low[None] + slack[None]) & (v < high[None] - slack[None])
+
     def _slacks(self, v: Blocks) -> tuple[Array, Array]:
         low, high = self._ends(v.dtype)
         one = jnp.ones_like(v)

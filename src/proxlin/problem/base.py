@@ -31,6 +31,7 @@ from ..inners import (
     TracedInner,
     as_inner,
     check_function,
+    opened_inner,
     residual,
     traced_inner,
     user_function,
@@ -609,6 +610,25 @@ class AbstractProblem(eqx.Module):
         if isinstance(self.inner, Linearized | Touches) or self.split is not None:
             return self  # a jaxpr would not tell which rows of w a sample touches
         inner = traced_inner(self.inner, w, self._row_shapes(dtype_of(w)))
+        return _replace(self, inner=inner)
+
+    def opened(self, w: Params) -> "AbstractProblem":
+        """Return this problem with the traced arrays that phi closes over as leaves, so that they can be seen,
+        and have derivatives.
+
+        Parameters
+        ----------
+        w : a tree
+            The parameters.
+
+        Returns
+        -------
+        a problem
+            The same F.
+        """
+        if isinstance(self.inner, Linearized | Touches) or self.split is not None:
+            return self
+        inner = opened_inner(self.inner, w, self._row_shapes(dtype_of(w)))
         return _replace(self, inner=inner)
 
     def is_affine(self, w: Params) -> bool:

@@ -17,28 +17,33 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .. import subproblem
 from ..outers import AbstractProximable
+from ..outers.sets import AbstractSet
+from ..outers.structured import AbstractHinge
 from ..problem import AbstractProblem
 from ..solvers.curvature import Kinks
 from ..solvers.curvature import kinks as kinks_of
 from ..solvers.prox_linear import first_kappa
 from ..types import Params, dtype_of
+from .shards import on_one_device, varying_alike
 
 DENSE = 500  # parameters: above, systems are solved by conjugate gradients, for smooth f alone
 
 
 def differentiable(run: Callable, problem: AbstractProblem, w: Params, how: Any) -> Any:
     """Return run(problem, w, how), whose fields w and value have implicit derivatives."""
+    problem, w, how = varying_alike((problem, w, how))
     return _solved(problem, w, how, run=run)
 
 
 @eqx.filter_custom_jvp
 def _solved(problem: AbstractProblem, w: Params, how: Any, *, run: Callable) -> Any:
-    return run(problem, w, how)
+    return on_one_device(run, problem, w, how)
 
 
 @_solved.def_jvp
@@ -75,8 +80,9 @@ def derivative(
     """
     moving, still = eqx.partition(problem, eqx.is_inexact_array)
     direction = jax.tree.map(_filled, moving, direction, is_leaf=lambda x: x is None)
+    direction = varying_alike((moving, w, direction))[2]
     flat, unravel = ravel_pytree(w)
-    kinks = _kinks(problem, w)
+    kinks = on_one_device(_kinks, problem, w)
 
     def slope(moving: Any, flat: Array) -> Array:
         return _gradient(eqx.combine(moving, still), unravel(flat), kinks)
@@ -86,7 +92,11 @@ def derivative(
 
     value_dot = jax.jvp(price, (moving,), (direction,))[1]
     slope_dot = jax.jvp(lambda m: slope(m, flat), (moving,), (direction,))[1]
-    push = lambda t: jax.jvp(lambda x: slope(moving, x), (flat,), (t,))[1]
+
+    def push(t: Array) -> Array:
+        x, t = varying_alike((flat, t))
+        return jax.jvp(lambda x: slope(moving, x), (x,), (t,))[1]
+
     if flat.size > DENSE and kinks is None:
         if problem.penalty is not None:
             flat_dot = _free_entries(moving, still, direction, w, push, slope_dot)
@@ -163,20 +173,33 @@ def _pinv(M: Array) -> Array:
 
 def _kinks(problem: AbstractProblem, w: Params) -> Kinks | None:
     """Return where the u_i sit at kinks of f, or None where f is smooth."""
-    if not isinstance(problem.outer, AbstractProximable):
+    f = problem.outer
+    if isinstance(f, AbstractHinge):
+        raise TypeError(
+            f"The derivatives of an answer need an outer function that is smooth or has a projection; "
+            f"{type(f).__name__} has an oracle instead. Take its smoothing, {type(f).__name__}(...).smooth(nu)."
+        )
+    if not isinstance(f, AbstractProximable):
         return None
-    _, rho = subproblem.dual_set(problem.outer)
-    if not (isinstance(rho, float) and rho == 0):
+    V, rho = subproblem.dual_set(f)
+    # A rho that is traced is that of a smoothing; one with entries belongs to Parts.
+    sharp = isinstance(rho, float | np.ndarray) and np.asarray(rho) == 0
+    if not np.any(sharp):
         return None
+    if type(V).free is AbstractSet.free:
+        raise TypeError(
+            f"The derivatives of an answer need to know where f has kinks, and {type(f).__name__} has a projection "
+            f"alone; take its smoothing, {type(f).__name__}(...).smooth(nu), or give it a dual_set with `free`."
+        )
     problem, w = jax.lax.stop_gradient((problem, w))
     _, kappa = first_kappa(problem, w)
     expansion = subproblem.expand(problem, w)
     quadratic = subproblem.proximal(problem, kappa, w)
     tol = jnp.asarray(1e-12, dtype_of(w))  # raised to what the arithmetic has
-    v = subproblem.solve(
-        expansion, quadratic, problem.outer, tol, penalty=problem.penalty
-    ).v
-    return kinks_of(problem, v)
+    v = subproblem.solve(expansion, quadratic, f, tol, penalty=problem.penalty).v
+    found = kinks_of(problem, v)
+    free = found.free & jnp.asarray(sharp).reshape(1, -1)
+    return eqx.tree_at(lambda kinks: kinks.free, found, free)
 
 
 def _slopes(problem: AbstractProblem, u: Array, kinks: Kinks | None) -> Array:

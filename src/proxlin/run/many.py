@@ -6,6 +6,7 @@ best, values = multistart(problem, starts)
 
 import copy
 import multiprocessing
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..types import Key, Params, is_concrete, is_parameter
 from .lanes import Found, Run, Static, begin, fits, lanes_for, turn
 from .loop import Limits, Record, advance, has_ended, initial_state
 from .progress import Progress
-from .solve import Result, checked_key, checked_limits, checked_solver, judged, run_pure
+from .solve import Result, checked_limits, checked_solver, judged, key_for, run_pure
 
 SLOTS = 512  # problems at once: their arrays stay in the cache, and few wait for the slowest one
 ROUND = 4  # steps between two looks at what has ended
@@ -120,18 +121,24 @@ def solve_many(
     >>> px.solve_many(jax.vmap(make)(y), jnp.zeros(1)).w.round(6).tolist()
     [[2.0], [6.0]]
     """
-    problems = _stacked(problems)
+    problems = _stacked(problems, w, in_axes)
     solver = checked_solver(solver, "solve_many")
     batch = _Batch(problems, w, in_axes)
     batch.check_starts()
     if chunk is not None:
         chunk = whole(chunk, "chunk", low=1)
-    key = checked_key(key, solver, "solve_many")
+    key = key_for(solver, key, "solve_many")
     limits = checked_limits(solver, steps, passes, tol, batch.dtype())
     if not is_concrete((problems, w, solver, key, limits)):
         return _vmapped(batch, solver, key, limits)
+    if not is_concrete(_opened(*batch.first())):
+        raise TypeError(
+            "The inner map of solve_many closes over an array that is traced; make it part of the data, or take "
+            "jax.vmap of px.solve."
+        )
     on = flag(progress, "progress") and jax.process_index() == 0
     with Progress(on, None, batch.count, "solve_many") as bar:
+        bar.say("compiling")
         return _solved(batch, solver, key, limits, chunk, bar)
 
 
@@ -162,6 +169,13 @@ def multistart(
     a pair
         The `Result` of least F, and the vector of all values.
 
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or in_axes is given.
+    ValueError
+        There are no starts, or they have no leading axis.
+
     See Also
     --------
     solve_many : has the results of all starts.
@@ -176,6 +190,10 @@ def multistart(
     >>> values.shape, bool(best.value == values.min())
     ((2,), True)
     """
+    if "in_axes" in settings:
+        raise TypeError(
+            "multistart goes along the starts, and takes no in_axes; leave it out, or take px.solve_many."
+        )
     result = solve_many(problem, starts, solver, in_axes=(None, 0), **settings)
     diverged = list(Status).index(Status.diverged)
     values = jnp.where(result.status == diverged, jnp.inf, result.value)
@@ -183,8 +201,14 @@ def multistart(
     return jax.tree.map(lambda x: x[best], result), values
 
 
-def _stacked(problems: Any) -> AbstractProblem:
-    """Return one problem with a leading axis, of a list of them."""
+def _opened(problem: AbstractProblem, w: Params) -> AbstractProblem:
+    return problem.traced(w).opened(w)
+
+
+def _stacked(problems: Any, w: Params, in_axes: Any) -> AbstractProblem:
+    """Return one problem with a leading axis, of a list of them. Those whose functions compute the same
+    are alike, whatever objects they are.
+    """
     if not isinstance(problems, list | tuple):
         check_problem(problems, "solve_many")
         return problems
@@ -192,7 +216,10 @@ def _stacked(problems: Any) -> AbstractProblem:
         raise ValueError("solve_many needs at least one problem; the list is empty.")
     for problem in problems:
         check_problem(problem, "solve_many")
-    first, *others = (_described_shapes(problem) for problem in problems)
+    if any(_structure(problem) != _structure(problems[0]) for problem in problems):
+        one = _one_start(w, in_axes, problems[0])
+        problems = [problem.traced(one) for problem in problems]
+    first, *others = (_structure(problem) for problem in problems)
     for i, other in enumerate(others, start=1):
         if other != first:
             raise ValueError(
@@ -202,7 +229,16 @@ def _stacked(problems: Any) -> AbstractProblem:
     return jax.tree.map(lambda *x: jnp.stack(x), *problems)
 
 
-def _described_shapes(problem: AbstractProblem) -> Any:
+def _one_start(w: Params, in_axes: Any, problem: AbstractProblem) -> Params:
+    """Return a start like that of one problem."""
+    along = in_axes[1] if isinstance(in_axes, tuple) and len(in_axes) == 2 else None
+    w = check_parameters(w, problem.data)
+    if along == 0:
+        return jax.tree.map(lambda x: x[0] if is_parameter(x) and x.ndim else x, w)
+    return w
+
+
+def _structure(problem: AbstractProblem) -> Any:
     leaves, treedef = jax.tree.flatten(problem)
     return treedef, [(x.shape, x.dtype) for x in leaves]
 
@@ -216,11 +252,22 @@ class _Batch:
                 f"in_axes must be a pair, one for the problems and one for w, such as (0, None); it is "
                 f"{described(in_axes)}."
             )
+        if in_axes[1] == 0 and any(
+            np.ndim(x) > 0 and np.shape(x)[0] == 0 for x in jax.tree.leaves(w)
+        ):
+            raise ValueError("solve_many needs at least one start; w has none.")
         w = check_parameters(w, problems.data)
         at, self.rest = eqx.partition(w, is_parameter)
         self.tree = (problems.bind(self.rest), at)
         leaves, self.treedef = jax.tree.flatten(self.tree)
         self.axes = _axes(self.tree, in_axes)
+        if any(
+            x.ndim == 0 for x, axis in zip(leaves, self.axes, strict=True) if axis == 0
+        ):
+            raise ValueError(
+                "An array of solve_many has no leading axis; problems and starts that in_axes names need one: give "
+                "starts as an array (starts, *shape of w)."
+            )
         sizes = {
             x.shape[0] for x, axis in zip(leaves, self.axes, strict=True) if axis == 0
         }
@@ -234,6 +281,10 @@ class _Batch:
                 f"they have {sorted(sizes)}."
             )
         self.count = sizes.pop()
+        if self.count == 0:
+            raise ValueError(
+                "solve_many needs at least one problem; the leading axis is empty."
+            )
         self.leaves = leaves
 
     def check_starts(self) -> None:
@@ -343,9 +394,8 @@ def _solved(
         return _Run(batch, solver, key, limits, slots).all(bar)
     lanes = min(lanes_for(first, start) if chunk is None else chunk, batch.count)
     static = Static(batch.treedef, tuple(batch.axes))
-    program = Compiled(static, solver)
-    found = _in_lanes(program, batch, limits, lanes, bar)
-    result, _ = program(_judge_all, batch.leaves, limits, found)
+    found = _in_lanes(static, solver, batch, limits, lanes, bar)
+    result, _ = Compiled(static, solver)(_judge_all, batch.leaves, limits, found)
     left = np.flatnonzero(np.asarray(found.goes_on))
     if left.size:
         result = _go_on(batch, solver, key, limits, slots, found, left, result)
@@ -353,41 +403,71 @@ def _solved(
 
 
 def _in_lanes(
-    program: Compiled, batch: _Batch, limits: Limits, lanes: int, bar: Progress
+    static: Static,
+    solver: AbstractSolver,
+    batch: _Batch,
+    limits: Limits,
+    lanes: int,
+    bar: Progress,
 ) -> Found:
-    """Run all problems in lanes, a part of them on each core: one thread for each, as a program of small
-    operations runs on one core.
+    """Run all problems in lanes, a part of them on each core or device: one thread for each, as a program of
+    small operations runs on one core.
     """
-    parts = min(multiprocessing.cpu_count(), max(1, batch.count // lanes))
+    devices = jax.local_devices()
+    threads = max(multiprocessing.cpu_count(), len(devices))
+    parts = min(threads, max(1, batch.count // lanes))
+    devices = devices[:parts]
     ends = np.linspace(0, batch.count, parts + 1).astype(np.int32)
     done = [0] * parts
+    ended = threading.Event()  # an interrupt, or an error, ends the other threads too
+
+    def on(i: int, x: Any) -> Any:
+        """Return arrays where part i is worked on."""
+        if len(devices) == 1:
+            return x
+        arrays, rest = eqx.partition(x, eqx.is_array)
+        return eqx.combine(jax.device_put(arrays, devices[i % len(devices)]), rest)
+
+    # What all parts on a device share, and its programs.
+    places = []
+    for i in range(len(devices)):
+        leaves, limits_there = on(i, (batch.leaves, limits))
+        places.append((Compiled(static, on(i, solver)), leaves, limits_there))
 
     def start(i: int) -> tuple[Array, Run]:
-        queue = jnp.asarray(ends[i : i + 2])
-        run, _ = program(begin, batch.leaves, queue, lanes, limits)
+        program, leaves, limits = places[i % len(devices)]
+        queue = on(i, jnp.asarray(ends[i : i + 2]))
+        run, _ = program(begin, leaves, queue, lanes, limits)
         return queue, run
 
-    def turned(queue: Array, run: Run, turns: int) -> Run:
-        count = jnp.int32(turns)
-        return program(turn, batch.leaves, queue, limits, run, count)[0]
+    def turned(i: int, queue: Array, run: Run, turns: int) -> Run:
+        program, leaves, limits = places[i % len(devices)]
+        count = on(i, jnp.int32(turns))
+        return program(turn, leaves, queue, limits, run, count)[0]
 
     def part(i: int) -> Found:
         queue, run = start(i)
-        while bool(jnp.any(run.live)):
-            run = turned(queue, run, TURNS)
+        while bool(jnp.any(run.live)) and not ended.is_set():
+            run = turned(i, queue, run, TURNS)
             done[i] = min(int(run.following), int(ends[i + 1])) - int(ends[i])
             bar.show_count(sum(done), batch.count)
         return run.found
 
     if parts == 1:
         return part(0)
-    turned(*start(0), 0)  # it compiles; all threads then find the programs
+    for i in range(len(devices)):
+        turned(i, *start(i), 0)  # it compiles; all threads then find the programs
     with ThreadPoolExecutor(parts) as pool:
-        found = list(pool.map(part, range(parts)))
-    cut = lambda *x: jnp.concatenate(
-        [a[ends[i] : ends[i + 1]] for i, a in enumerate(x)]
-    )
-    return jax.tree.map(cut, *found)
+        try:
+            found = list(pool.map(part, range(parts)))
+        finally:
+            ended.set()
+
+    def joined(*parts: Array) -> Array:
+        rows = [np.asarray(x)[ends[i] : ends[i + 1]] for i, x in enumerate(parts)]
+        return jnp.asarray(np.concatenate(rows))
+
+    return jax.tree.map(joined, *found)
 
 
 def _judge_all(

@@ -26,7 +26,7 @@ from ..inners import check_touched
 from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, check_problem
 from ..solvers.base import AbstractSolver, Info, check_solver
-from ..types import Params, dtype_of, is_parameter, on_device
+from ..types import Params, dtype_of, is_parameter, is_staged, on_device
 from .auto import choose
 from .loop import Limits, Record, advance, initial_state
 from .progress import Progress
@@ -122,6 +122,7 @@ def minimize(
     ([2.0], [4.0, 3.0, 2.778, 2.667])
     """
     check_problem(problem, "minimize")
+    _check_outside((problem, w, solver))
     passes = None if passes is None else real(passes, "passes", low=0.0)
     steps = None if steps is None else whole(steps, "steps", low=0)
     tol = None if tol is None else real(tol, "tol", low=0.0)
@@ -131,6 +132,7 @@ def minimize(
         check_touched(problem.inner, w, problem.data)
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
+    _check_outside(bound.traced(at).opened(at))
     at, projected = _within(bound, at)
     solver, why = _chosen(solver, bound, at)
     solver.check(bound)
@@ -162,6 +164,14 @@ def minimize(
             run.go_on(resume, at)
         status = run.until(budget, bar)
     return run.solution(status, why + run.message(status, budget) + note + projected)
+
+
+def _check_outside(arguments: Any) -> None:
+    if is_staged(arguments):
+        raise TypeError(
+            "minimize keeps its history on the host, so it cannot run inside of jit, vmap, scan or grad; take "
+            "px.solve there."
+        )
 
 
 def _within(problem: AbstractProblem, w: Params) -> tuple[Params, str]:

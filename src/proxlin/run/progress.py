@@ -42,7 +42,7 @@ class Progress:
     def show(self, record: dict[str, Any], compiling: float = 0.0) -> None:
         """Show how far the run is, and the seconds that it took and that compiling took."""
         text = f"F = {record['value']:.6g} at pass {record['passes']:.4g}"
-        if compiling > 0:
+        if compiling >= 0.05:  # less would be shown as 0.0
             text += f" ({record['seconds']:.2g} s, and {compiling:.1f} s compiling)"
         if self.bar is not None:
             self.bar.update(

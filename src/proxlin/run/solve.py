@@ -149,12 +149,16 @@ def solve(
     at, rest = eqx.partition(w, is_parameter)
     bound = problem.bind(rest)
     solver.check(bound)
-    key = checked_key(key, solver, "solve")
+    key = key_for(solver, key, "solve")
     limits = checked_limits(solver, steps, passes, tol, dtype_of(at))
-    if is_concrete((bound, at, solver, key, limits)):
+    here = is_concrete((bound, at, solver, key, limits))
+    if here:
+        bound = bound.traced(at)
+    bound = bound.opened(at)
+    if here and is_concrete(bound):
         quick = is_small(bound, solver, at)
         program = Compiled(quick=quick)
-        result, _ = program(run_pure, bound.traced(at), at, solver, key, limits)
+        result, _ = program(run_pure, bound, at, solver, key, limits)
     else:
         result = run_pure(bound, at, solver, key, limits)
     return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, rest))
@@ -186,19 +190,24 @@ def checked_solver(solver: Any, who: str) -> AbstractSolver:
     return solver
 
 
-def checked_key(key: Any, solver: AbstractSolver, who: str) -> Key:
+def key_for(solver: AbstractSolver, key: Any, who: str) -> Key:
     """Return the key, or any key for a solver that draws nothing."""
-    if key is None:
-        if solver.is_random():
-            raise ValueError(
-                f"{solver.name()} draws samples; give {who} a key, such as key=jax.random.key(0)."
-            )
-        return jax.random.key(0)
+    if key is not None:
+        return checked_key(key, who)
+    if solver.is_random():
+        raise ValueError(
+            f"{solver.name()} draws samples; give {who} a key, such as key=jax.random.key(0)."
+        )
+    return jax.random.key(0)
+
+
+def checked_key(key: Any, who: str) -> Key:
+    """Return the key, if it is one."""
     if not isinstance(key, jax.Array) or not jnp.issubdtype(
         key.dtype, jax.dtypes.prng_key
     ):
         raise TypeError(
-            f"key must be a key of jax.random, such as jax.random.key(0); it is {described(key)}."
+            f"key of {who} must be a key of jax.random, such as jax.random.key(0); it is {described(key)}."
         )
     return key
 

@@ -80,7 +80,7 @@ class LBFGS(AbstractSolver):
     """
 
     outers = AbstractProximable
-    instead = "prox_linear"
+    instead = "pli"
 
     nu: Number | None
     memory: int = eqx.field(static=True)

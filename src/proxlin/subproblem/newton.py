@@ -166,7 +166,7 @@ class Wide(AbstractJacobians):
         d = H.shape[-1]
         lift = 1 + 4 * d * jnp.finfo(r.dtype).eps
         ones = jnp.eye(d, dtype=H.dtype)
-        H = H + ones * (weight[:, None, None] + (lift - 1) * H)
+        H = H + ones[None] * (weight[:, None, None] + (lift - 1) * H)
         return jax.scipy.linalg.cho_solve(
             (jnp.linalg.cholesky(H), True), r.T[..., None]
         )[..., 0].T

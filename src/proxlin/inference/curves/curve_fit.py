@@ -11,6 +11,7 @@ from scipy.optimize import OptimizeWarning
 
 from ...checks import described, flag, real, whole
 from ...cost import Status
+from ...files.programs import keep_programs
 from ...outers import L1, L2, AbstractOuter, Huber, LInf, Max, Quantile, SquaredL2
 from ...precision import at_rest, scope
 from ...run import Result
@@ -145,6 +146,7 @@ def curve_fit(
         )
     d = start.shape[-1]
     most = settings.most(d)
+    keep_programs()
     with scope(True):
         fit = Fit(f, at, start, box, named, settings.outer())
         found = fit.run(most)
