@@ -85,7 +85,7 @@ def covered(arm: str, errors: str, loss: str, seed: int) -> dict[str, object]:
 def cases(arms: Sequence[str], tables: int) -> Iterator[Case]:
     """Return arm, errors, loss and seed of each fit."""
     for arm in arms:
-        _, _, losses, fewer in ARMS[arm]
+        _, _, losses, fewer = ARMS[arm]
         for seed in range(-(-tables // fewer)):
             for loss in losses:
                 for errors in ERRORS:
