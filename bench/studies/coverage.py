@@ -1,7 +1,7 @@
 """Do the intervals of `px.fit` cover? 95 % intervals of coefficients and 90 % bands of new rows, on
 simulated tables.
 
-    python -m bench.studies.coverage [--arms table small network] [--tables 200] [--out runs.csv] [--summary coverage.csv]
+    python -m bench.studies.coverage [--arms table small network] [--tables 200] [--out runs.csv] [--summary FILE]
 
     y = 1 + 2 a - b + 0 c + e,      a normal, b uniform, c a coin; 100 new rows from where these come from
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 ALIASES = {"squares": "squared", "median": "l1"}
+NAMED = ("l2", "l1", "huber", "squares", "quantile", "mm")  # losses, in a sentence
 # what differs between the notes of two parts of a table
 COUNTED = re.compile(r"[0-9]+ of [0-9]+ (?=cells)|: .*(?=, not seen in the fit)")
 
@@ -388,6 +389,7 @@ def fit(
     >>> [(row["name"], round(row["estimate"])) for row in fit.summary().rows]
     [('intercept', 0), ('x', 2), ('city = Rome', 5)]
     """
+    categories = _names(categories, "categories", "a list of columns")
     given = in_parts(table, categories)
     if given is None:
         given = as_frame(table, categories)
@@ -481,8 +483,7 @@ def asked_for(
     one_of(errors, "errors", ERRORS)
     if losses == ("mm",) and errors != "formula":
         raise UserError(
-            f"loss 'mm' has the standard errors of lmrob, by a formula; take errors='formula', or errors={errors!r} with "
-            f"'huber'."
+            f"loss 'mm' has the standard errors of lmrob, by a formula; leave errors={errors!r} out, or take 'huber'."
         )
     one_of(solver, "solver", SOLVERS)
     check_seed(seed)
@@ -591,17 +592,19 @@ def _names(given: Any, name: str, what: str) -> tuple[str, ...]:
     """Return one or several names of columns, or raise a sentence."""
     if isinstance(given, str):
         return (given,)
-    if isinstance(given, Sequence) and all(isinstance(each, str) for each in given):
-        return tuple(given)
+    if isinstance(given, Iterable):
+        names = tuple(given)
+        if all(isinstance(each, str) for each in names):
+            return names
     raise UserError(f"{name} must be {what}; it is {described(given)}.")
 
 
 def _losses(loss: str, quantile: float | Sequence[float] | None) -> tuple[str, ...]:
     """Return the names of the losses in `Asked`, or raise a sentence."""
-    # a list is no key
-    if isinstance(loss, str):
-        loss = ALIASES.get(loss, loss)
-    one_of(loss, "loss", LOSSES)
+    # a list is no key of a dict
+    if not isinstance(loss, str) or ALIASES.get(loss, loss) not in LOSSES:
+        one_of(loss, "loss", NAMED)
+    loss = ALIASES.get(loss, loss)
     if loss != "quantile":
         if quantile is not None:
             raise UserError(

@@ -22,7 +22,8 @@ from .fitted import fit_of
 from .losses import NORMAL
 from .model import pack_models
 from .pictures import draw_model
-from .tellings import Listing
+from .search import LARGE
+from .tellings import Listing, mixture_of
 
 PAGE = "report.html"
 MODEL = "model.npz"
@@ -67,6 +68,7 @@ def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
         left=max(0, len(model.asked.targets) - PANELS),
         shown=shown,
         why_none=why_none,
+        large=f"{LARGE:,}",
     )
     data = {"asked": dataclasses.asdict(model.asked), "notes": fit.notes} | about
     files: dict[str, Content] = {
@@ -130,15 +132,19 @@ def _asked(source: str, report: Report) -> dict[str, Any]:
     asked = report.model.asked
     about = report.model.about
     model = "a linear model"
+    ridge = {}
     if about["settings"]["start"] and asked.hidden:
-        model = f"the mean of {report.model.fits} networks of {asked.hidden} hidden units with a linear part"
+        model = mixture_of(report.model)
+        if report.model.fits > 1:
+            model += f"; the mean of {report.model.fits} of them, each fitted without one part of the rows"
+        ridge = {"ridge of the network": about["settings"]["ridge"]}
     return {
         "file": source,
         "targets": ", ".join(asked.targets),
         "rows": f"{about['rows']}, of which {about['held_out']} were held out for the errors below",
         "loss": _loss(asked, about),
         "model": model,
-        "ridge": about["settings"]["ridge"],
+        **ridge,
         "solver": f"{about['solver']}: {about['why']}",
         "seed": asked.seed,
         "seconds": about["seconds"],

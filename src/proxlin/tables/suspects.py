@@ -28,6 +28,8 @@ LARGE = 5.0
 APART = 3.5  # robust deviations of a number that lies apart in its own column
 ENOUGH = 10  # rows for each column of a robust covariance
 MOST = 200  # suspects that are looked at; the rest are counted
+RATE = 0.05  # of false discoveries among those that are counted
+CROWD = 0.1  # of the rows; more suspects are no slips
 # What a number may have been multiplied with by mistake, and how to say so.
 FACTORS: dict[float, str] = {
     **{10.0**k: f"{10**k:,} times too small" for k in (1, 2, 3, 6)},
@@ -171,6 +173,26 @@ def suspects(
             }
         )
     return found
+
+
+def crowd(
+    t: Float[np.ndarray, " n"], target: str, total: int | None = None
+) -> str | None:
+    """Return a sentence where so many rows do not go with the others that slips do not explain it.
+
+    Half of the rows are within 0.7 scales of the fit, whatever they are, and they are taken to be
+    right: in a table of nothing but outliers the wildest stand out among the others.
+    """
+    count = int(np.sum(discovery_rates(2 * ndtr(-np.abs(t)), total) <= RATE))
+    n = total or len(t)
+    if count > CROWD * n:
+        return (
+            f"{target}: {count} of {n} rows do not go with the others; so many are hardly slips: the residuals have "
+            f"heavy tails, the rows are of several kinds, or the model lacks something"
+        )
+    if count > MOST:
+        return f"{target}: {count} of {n} rows do not go with the others, of which the {MOST} most extreme are listed"
+    return None
 
 
 def _explained(t: float, moved: float) -> bool:

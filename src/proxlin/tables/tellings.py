@@ -103,9 +103,8 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     if not rows:
         title = f"{what}: fit by {name}, {about['rows']} rows"
     if about["settings"]["start"]:
-        what = "networks and trees" if model.trees[0] else "networks"
         lines.append(
-            f"Predictions are those of {what}, which did better than the line on unseen rows."
+            f"Predictions are those of {mixture_of(model)}, not of these coefficients."
         )
         lines += _largest(findings)
     lines += _scales(model)
@@ -117,6 +116,20 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     said = dict.fromkeys((*findings.warnings, *notes))
     lines += [f"Note: {note}." for note in said]
     return Listing(title, rows, tuple(columns), tuple(lines))
+
+
+def mixture_of(model: Model) -> str:
+    """Return what a model that bends is made of, with the share of each part."""
+    network = f"a network of {model.asked.hidden} hidden units with a linear part"
+    # a network alone has no parts
+    parts = model.about.get("mixture")
+    if not parts:
+        return network
+    names = {"linear": "a linear model", "network": network}
+    told = [
+        f"{share:.0%} {names.get(name, name)}" for name, share in parts if share > 0
+    ]
+    return f"a mixture ({', '.join(told)})"
 
 
 def _ground(findings: Findings, level: float) -> list[str]:
