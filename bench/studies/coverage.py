@@ -1,7 +1,8 @@
 """Do the intervals of `px.fit` cover? 95 % intervals of coefficients and 90 % bands of new rows, on
 simulated tables.
 
-    python -m bench.studies.coverage [--arms table small network] [--tables 200] [--out runs.csv] [--summary FILE]
+    python -m bench.studies.coverage [--tables 200] [--out runs.csv] [--summary FILE]
+    python -m bench.studies.coverage --arms small --losses mm squares --tables 100
 
     y = 1 + 2 a - b + 0 c + e,      a normal, b uniform, c a coin; 100 new rows from where these come from
 
@@ -31,6 +32,7 @@ NEW = 100
 LEVEL, BAND = 0.95, 0.9
 ERRORS = ("normal", "heavy tails", "outliers")
 LINEAR = ("mm", "huber", "l1", "squares")
+LOSSES = (*LINEAR, "l2")
 # rows, hidden units, losses, and how many times fewer tables: a network takes ten times as long
 ARMS = {
     "table": (150, 0, LINEAR, 1),
@@ -82,12 +84,12 @@ def covered(arm: str, errors: str, loss: str, seed: int) -> dict[str, object]:
     return found
 
 
-def cases(arms: Sequence[str], tables: int) -> Iterator[Case]:
+def cases(arms: Sequence[str], asked: Sequence[str], tables: int) -> Iterator[Case]:
     """Return arm, errors, loss and seed of each fit."""
     for arm in arms:
         _, _, losses, fewer = ARMS[arm]
         for seed in range(-(-tables // fewer)):
-            for loss in losses:
+            for loss in [loss for loss in losses if loss in asked]:
                 for errors in ERRORS:
                     yield arm, errors, loss, seed
 
@@ -146,6 +148,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("coverage-runs.csv"))
     parser.add_argument("--summary", type=Path, help="a CSV file of the shares")
@@ -159,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
         writer = csv.DictWriter(file, FIELDS)
         if not rows:
             writer.writeheader()
-        for case in cases(asked.arms, asked.tables):
+        for case in cases(asked.arms, asked.losses, asked.tables):
             if case in done:
                 continue
             arm, errors, loss, seed = case
