@@ -9,8 +9,8 @@ words.
     hinge      proxlin.sklearn.StructuredClassifier() at its defaults: nothing is chosen
     crf        StructuredClassifier(loss="crf"), the rest at its defaults
 
-The first three are averaged SGD on the structural hinge. They and CRFsuite choose their settings on a fifth of the training
-words of the first fold (ours a step, a ridge and the passes; CRFsuite c2), then train on all of
+The first three are averaged SGD on the structural hinge. They and CRFsuite choose their settings on a
+fifth of the training words of the first fold (ours a step, a ridge and the passes; CRFsuite c2), then train on all of
 them; wrong letters in the test words, in per cent, by fold. Real words where PROXLIN_DATA has them.
 Seconds are those of training, one thread each.
 """

@@ -74,7 +74,7 @@ def decided_by_features(
             if asked.level is not None:
                 what += f", quantile {asked.level:g}"
             said.append(
-                f"{what}: rows of far features decide this fit (row {which}); no convex loss bounds their pull, "
+                f"{what}: rows of far features decide this linear fit (row {which}); no convex loss bounds their pull, "
                 f"{instead}"
             )
     return tuple(said)

@@ -29,6 +29,7 @@ PAGE = "report.html"
 MODEL = "model.npz"
 SHOWN = 500  # held-out rows in the figure of a target; more hide each other
 PANELS = 4  # targets with a panel of their own
+NAMED = 12  # rows in the sentence on wrong ones
 
 
 def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
@@ -53,11 +54,12 @@ def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
         shown = SHOWN
     summary = fit.summary()
     outliers = fit.outliers()
+    said = [f"{each}." for each in model.findings.warnings]
     page = render(
         "fit.html",
         source=source,
         asked=_asked(source, report),
-        headline=headline(report),
+        headline=[*headline(report), *wrong_rows(outliers), *said],
         summary=_told(summary),
         outliers=_told(outliers),
         rows={"svg": rows_pictures["svg"], "points": placed(rows_figure, rows_points)},
@@ -118,6 +120,23 @@ def headline(report: Report) -> list[str]:
         interval = f"{excess:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
         lines.append(f"{error} {word} that of least squares ({interval}).")
     return lines
+
+
+def wrong_rows(outliers: Listing) -> list[str]:
+    """Return a sentence that names the rows whose target does not go with the others."""
+    wrong = [row["row"] for row in outliers.rows if row["apart"].startswith("target")]
+    rows = list(dict.fromkeys(wrong))
+    if not rows:
+        return ["Every row goes with the others."]
+    which = ", ".join(map(str, rows[:NAMED]))
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    if len(rows) == 1:
+        return [
+            f"Row {which} does not go with the others; what may be wrong with it is below."
+        ]
+    return [
+        f"Rows {which}{more} do not go with the others; what may be wrong with them is below."
+    ]
 
 
 def without_interval(held_out: int) -> str:

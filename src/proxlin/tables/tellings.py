@@ -127,9 +127,9 @@ def mixture_of(model: Model) -> str:
         return network
     names = {"linear": "a linear model", "network": network}
     told = [
-        f"{share:.0%} {names.get(name, name)}" for name, share in parts if share > 0
+        f"{names.get(name, name)} ({share:.0%})" for name, share in parts if share > 0
     ]
-    return f"a mixture ({', '.join(told)})"
+    return f"a mixture of {' and '.join(told)}"
 
 
 def _ground(findings: Findings, level: float) -> list[str]:
@@ -203,8 +203,8 @@ def suspects_of(model: Model, level: float) -> Listing:
         rows.append({**each, "apart": kind})
     # wrong rows first; far features alone are no error
     rows.sort(key=lambda each: each["apart"] == "features far, target fits")
-    columns = ["row", "apart", "column", "hint"]
-    columns += ["value", "fitted", "scaled residual", "distance"]
+    columns = ["row", "apart", "value", "fitted", "scaled residual", "distance"]
+    columns += ["column", "hint"]
     if len(model.asked.targets) > 1:
         columns.insert(1, "target")
     count = sum(each["apart"] != "features far, target fits" for each in rows)
@@ -213,7 +213,7 @@ def suspects_of(model: Model, level: float) -> Listing:
     )
     title = f"{what} not go with the others, and {len(rows) - count} with far features"
     lines = (
-        f"At most {level:.0%} of the former are expected to be false alarms. Distances above {findings.limit:.3g} are "
-        "far.",
+        f"At most {level:.0%} of the former are expected to be false alarms. Value and fitted are of the target; column "
+        f"is the one that is likely wrong. Distances of features above {findings.limit:.3g} are far.",
     )
     return Listing(title, rows, tuple(columns), lines)
