@@ -115,9 +115,11 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
     assert any("it numbers the rows" in note for note in answer["notes"])
     text = (out / "report.html").read_text()
     assert "above 10,000 rows its settings are kept" in text
-    parts = [f"{share:.0%} " for _, share in answer["mixture"] if share > 0]
-    (told,) = re.findall(r"<td>a mixture \((.*)\); the mean of 5 of them", text)
-    assert len(parts) == len(told.split(", ")) and all(part in told for part in parts)
+    parts = [f"({share:.0%})" for _, share in answer["mixture"] if share > 0]
+    (told,) = re.findall(r"<td>a mixture of (.*); the mean of 5 of them", text)
+    assert len(parts) == len(told.split(" and ")) and all(
+        part in told for part in parts
+    )
     assert answer["rows"] == 60 and answer["held_out"] == 12
     assert [row["target"] for row in read(out / "metrics.csv")] == [
         "y",

@@ -460,7 +460,34 @@ METHODS = ("value", "subgradient")
 # Calls of verbs, and words that must be in the sentence: what people bring along from other
 # libraries.
 line = lambda w, x: x @ w
+TABLE = {"x": np.arange(20.0), "y": np.cos(np.arange(20.0))}
 CALLS = {
+    "a number for a target": (
+        lambda: px.fit(TABLE, 3),
+        ValueError,
+        ["target must be a column", "int 3"],
+    ),
+    "no target": (lambda: px.fit(TABLE, None), ValueError, ["target must", "None"]),
+    "a number among targets": (
+        lambda: px.fit(TABLE, ["y", 3]),
+        ValueError,
+        ["target must be a column", "['y', 3]"],
+    ),
+    "a number for features": (
+        lambda: px.fit(TABLE, "y", features=3),
+        ValueError,
+        ["features must be a list of columns", "int 3"],
+    ),
+    "a number for categories": (
+        lambda: px.fit(TABLE, "y", categories=3),
+        ValueError,
+        ["categories must be a list of columns", "int 3"],
+    ),
+    "a list for a loss of tables": (
+        lambda: px.fit(TABLE, "y", loss=["mm"]),
+        ValueError,
+        ["loss must be one of", "squares", "['mm']"],
+    ),
     "a function for a problem": (
         lambda: px.minimize(lambda w: w, W),
         TypeError,

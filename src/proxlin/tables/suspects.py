@@ -166,7 +166,7 @@ def suspects(
         if hint is not None:
             column, hint = hint
         elif distance[i] > limit:
-            hint = _place(X, i, column, numeric)
+            hint = _place(X, int(i), column, numeric)
         found.append(
             {
                 "row": int(rows[i]),

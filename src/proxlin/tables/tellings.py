@@ -213,7 +213,7 @@ def suspects_of(model: Model, level: float) -> Listing:
     )
     title = f"{what} not go with the others, and {len(rows) - count} with far features"
     lines = (
-        f"At most {level:.0%} of the former are expected to be false alarms. Value and fitted are of the target; column "
-        f"is the one that is likely wrong. Distances of features above {findings.limit:.3g} are far.",
+        f"At most {level:.0%} of the former are expected to be false alarms. Value and fitted are of the target; "
+        f"column is the one that is likely wrong. Distances of features above {findings.limit:.3g} are far.",
     )
     return Listing(title, rows, tuple(columns), lines)
