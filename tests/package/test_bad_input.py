@@ -18,6 +18,7 @@ import optax
 import pytest
 
 import proxlin as px
+from proxlin.errors import UserError
 
 X, Y = np.arange(12.0).reshape(4, 3), np.ones((4, 2))
 residual = px.residual(lambda w, x: x @ w)
@@ -464,23 +465,23 @@ TABLE = {"x": np.arange(20.0), "y": np.cos(np.arange(20.0))}
 CALLS = {
     "a number for a target": (
         lambda: px.fit(TABLE, 3),
-        ValueError,
+        UserError,
         ["target must be a column", "int 3"],
     ),
-    "no target": (lambda: px.fit(TABLE, None), ValueError, ["target must", "None"]),
+    "no target": (lambda: px.fit(TABLE, None), UserError, ["target must", "None"]),
     "a number among targets": (
         lambda: px.fit(TABLE, ["y", 3]),
-        ValueError,
+        UserError,
         ["target must be a column", "['y', 3]"],
     ),
     "a number for features": (
         lambda: px.fit(TABLE, "y", features=3),
-        ValueError,
+        UserError,
         ["features must be a list of columns", "int 3"],
     ),
     "a number for categories": (
         lambda: px.fit(TABLE, "y", categories=3),
-        ValueError,
+        UserError,
         ["categories must be a list of columns", "int 3"],
     ),
     "a list for a loss of tables": (
