@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -112,6 +113,13 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
     )
     assert any("'a': 1 of 60 cells are missing" in note for note in answer["notes"])
     assert any("it numbers the rows" in note for note in answer["notes"])
+    text = (out / "report.html").read_text()
+    assert "above 10,000 rows its settings are kept" in text
+    parts = [f"({share:.0%})" for _, share in answer["mixture"] if share > 0]
+    (told,) = re.findall(r"<td>a mixture of (.*); the mean of 5 of them", text)
+    assert len(parts) == len(told.split(" and ")) and all(
+        part in told for part in parts
+    )
     assert answer["rows"] == 60 and answer["held_out"] == 12
     assert [row["target"] for row in read(out / "metrics.csv")] == [
         "y",
@@ -125,6 +133,7 @@ def test_a_fit_beats_least_squares_and_says_so(fitted):
         parts = [row["model"] for row in own if row["model"].endswith("of the mixture")]
         shares = [int(part.split(", ")[1].split("%")[0]) for part in parts]
         assert len(shares) == 3 and sum(shares) == 100
+        assert {row["ridge"] for row in own if row["model"] in parts} == {""}
         others = [row for row in own if row["model"] not in parts]
         assert sum(row["chosen"] == "True" for row in others) == 1
 
@@ -251,6 +260,8 @@ def test_bad_options(tmp_path, capsys):
         ("--sheet", "Data"): "is no workbook, so it has no sheet 'Data'.",
         ("--category", "colr"): "has no column 'colr'; did you mean 'colour'?",
         ("--category", "y"): "column 'y' holds texts, '",
+        ("--loss", "quantile", "--quantile", "1.2"): "--quantile 1.2 is not between 0",
+        ("--loss", "mm", "--errors", "sandwich"): "--errors sandwich: --loss mm has",
         ("--targt", "y"): "No such option: --targt (Possible options: --target).",
     }.items():
         out = ["--out", str(tmp_path / "out")]
@@ -381,6 +392,16 @@ def test_tables_that_do_not_fit_the_model(fitted, tmp_path, capsys):
         assert sentence in capsys.readouterr().err
     assert main(["predict", str(tmp_path / "none.npz"), str(table)]) == 2
     assert "none.npz: there is no such file" in capsys.readouterr().err
+
+
+def test_too_few_rows_for_a_band_are_a_sentence(fitted, tmp_path, capsys):
+    out, _, table = fitted
+    asked = ["predict", str(out / "model.npz"), str(table), "--interval", "0.99"]
+    to = tmp_path / "predictions.csv"
+    assert main([*asked, "--out", str(to)]) == 2
+    err = capsys.readouterr().err
+    assert "--interval 0.99: A band of level 0.99 needs 99 rows that the fit" in err
+    assert err.count("\n") == 1 and not to.exists()
 
 
 def test_categories_of_the_model_are_read_as_such(fitted, tmp_path, capsys):

@@ -19,6 +19,7 @@ import optax
 import pytest
 
 import proxlin as px
+from proxlin.errors import UserError
 
 X, Y = np.arange(12.0).reshape(4, 3), np.ones((4, 2))
 residual = px.residual(lambda w, x: x @ w)
@@ -469,7 +470,34 @@ hinges = px.MeanOfLosses(
     px.StructuredHinge(paths),
     (np.ones((2, 4)), np.array([[1.0, 0, 1, 1], [1.0, 1, 0, 1]])),
 )
+TABLE = {"x": np.arange(20.0), "y": np.cos(np.arange(20.0))}
 CALLS = {
+    "a number for a target": (
+        lambda: px.fit(TABLE, 3),
+        UserError,
+        ["target must be a column", "int 3"],
+    ),
+    "no target": (lambda: px.fit(TABLE, None), UserError, ["target must", "None"]),
+    "a number among targets": (
+        lambda: px.fit(TABLE, ["y", 3]),
+        UserError,
+        ["target must be a column", "['y', 3]"],
+    ),
+    "a number for features": (
+        lambda: px.fit(TABLE, "y", features=3),
+        UserError,
+        ["features must be a list of columns", "int 3"],
+    ),
+    "a number for categories": (
+        lambda: px.fit(TABLE, "y", categories=3),
+        UserError,
+        ["categories must be a list of columns", "int 3"],
+    ),
+    "a list for a loss of tables": (
+        lambda: px.fit(TABLE, "y", loss=["mm"]),
+        ValueError,
+        ["loss must be one of", "squares", "['mm']"],
+    ),
     "a function for a problem": (
         lambda: px.minimize(lambda w: w, W),
         TypeError,

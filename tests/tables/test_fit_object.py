@@ -11,10 +11,11 @@ import pytest
 
 import proxlin as px
 from proxlin.data.frames import as_frame
+from proxlin.tables.fitted import said_once
 from proxlin.tables.formula import formula_of
 from proxlin.tables.linear import independent
 from proxlin.tables.model import pack_models
-from proxlin.tables.suspects import discovery_rates
+from proxlin.tables.suspects import crowd, discovery_rates
 
 # coefficients and standard errors of R: rlm, rq (tau 0.5 and 0.25), lmrob
 REFERENCE = {
@@ -29,6 +30,10 @@ REFERENCE = {
         [5.2978, 0.117429, 0.262963, 0.0698899],
     ),
     ("engel", "l1"): ([81.482247, 0.56018055], [19.2507, 0.0282772]),
+    ("hbk", "mm"): (
+        [-0.18961614, 0.085273566, 0.041013149, -0.053713401],
+        [0.116743, 0.0732862, 0.0295607, 0.0319455],
+    ),
 }
 
 
@@ -36,7 +41,7 @@ REFERENCE = {
 @pytest.mark.parametrize(("name", "loss"), REFERENCE)
 def test_against_r(name, loss, data_file):
     path = data_file(f"tables/{name}.csv")
-    target = {"stackloss": "stack.loss", "engel": "foodexp"}[name]
+    target = {"stackloss": "stack.loss", "engel": "foodexp", "hbk": "Y"}[name]
     quantile = 0.25 if loss == "quantile" else None
     fit = px.fit(path, target, loss=loss, quantile=quantile, hidden=0)
     rows = fit.summary().rows
@@ -48,6 +53,32 @@ def test_against_r(name, loss, data_file):
         np.testing.assert_allclose(
             [row["standard error"] for row in rows], errors, rtol=0.02
         )
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["engel", "starsCYG"])
+def test_mm_is_at_its_own_equations(name, data_file):
+    """sum psi((y - x'b) / s) x = 0 and no line through two rows has a smaller M-scale."""
+    frame = pd.read_csv(data_file(f"tables/{name}.csv"))
+    x, y = frame.iloc[:, -2].to_numpy(float), frame.iloc[:, -1].to_numpy(float)
+    fit = px.fit({"x": x, "y": y}, "y", loss="mm")
+    line = fit.models[0].findings.lines[0]
+    X = np.column_stack([np.ones(len(y)), x])
+    t = (y - X @ line.coefficients) / line.scale
+    psi = t * np.maximum(1 - (t / 4.685061) ** 2, 0) ** 2
+    weight = np.abs(X).sum(axis=0)
+    assert np.all(np.abs(psi @ X) < 1e-5 * weight)
+    i, j = np.random.default_rng(1).permutation(len(y))[:40].reshape(2, 20)
+    i, j = i[x[i] != x[j]], j[x[i] != x[j]]
+    slope = (y[i] - y[j]) / (x[i] - x[j])
+    r = y - y[i, None] - slope[:, None] * (x - x[i, None])
+    scale = np.median(np.abs(r), axis=1)
+    for _ in range(500):
+        q = np.minimum((r / (1.54764 * scale[:, None])) ** 2, 1)
+        scale *= np.sqrt(2 * np.sum(1 - (1 - q) ** 3, axis=1) / (len(y) - 2))
+    assert np.all(line.scale <= scale * (1 + 1e-9))
+    if name == "starsCYG":
+        assert line.coefficients[1] > 2
 
 
 def stackloss(data_file):
@@ -145,7 +176,10 @@ def test_a_convex_fit_says_that_far_features_decide_it():
     table["area"][30:40] = np.linspace(900, 1000, 10)
     convex = px.fit(table, "price", loss="l1", hidden=0)
     (warning,) = convex.models[0].findings.warnings
-    assert "rows of far features decide this fit (row " in warning and "'mm'" in warning
+    assert (
+        "rows of far features decide this linear fit (row " in warning
+        and "'mm'" in warning
+    )
     clean = px.fit(
         {name: np.delete(cells, [7, 20]) for name, cells in prices().items()},
         "price",
@@ -153,6 +187,86 @@ def test_a_convex_fit_says_that_far_features_decide_it():
         hidden=0,
     )
     assert clean.models[0].findings.warnings == ()
+
+
+def far_rows(rows: slice, far: np.ndarray) -> dict[str, np.ndarray]:
+    """The table of prices without its slips, and areas that go on and on without the prices."""
+    table = {name: np.delete(cells, [7, 20]) for name, cells in prices().items()}
+    table["area"][rows] = far
+    return table
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_a_quantile_says_that_far_features_decide_it(level):
+    """The median is compared with MM, and any other quantile with itself without the far rows."""
+    settings = {"loss": "quantile", "quantile": level, "hidden": 0}
+    table = far_rows(slice(28, 38), np.linspace(900, 1000, 10))
+    (warning,) = px.fit(table, "price", **settings).models[0].findings.warnings
+    assert (
+        f"quantile {level}: rows of far features decide this linear fit (row 29"
+        in warning
+    )
+    assert ("loss 'mm'" in warning) == (level == 0.5)
+    clean = px.fit(far_rows(slice(0), np.zeros(0)), "price", **settings)
+    assert clean.models[0].findings.warnings == ()
+
+
+def test_weights_count_where_far_features_are_looked_for():
+    """Far rows of nearly no weight decide nothing, whatever a fit without weights would be."""
+    table = far_rows(slice(28, 38), np.linspace(900, 1000, 10))
+    table["count"] = np.ones(148)
+    settings = {"loss": "l1", "hidden": 0, "weights": "count"}
+    (warning,) = px.fit(table, "price", **settings).models[0].findings.warnings
+    assert "without them the same loss gives other coefficients" in warning
+    table["count"][28:38] = 1e-6
+    assert px.fit(table, "price", **settings).models[0].findings.warnings == ()
+
+
+def test_a_table_of_outliers_is_fitted_and_says_so():
+    """No unit tells an outlier from a usual row: errors 1e8 times as large are those of another unit."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=150)
+    e = rng.standard_cauchy(150)
+    wild = px.fit({"x": x, "y": 2 * x + 1e8 * e}, "y", loss="mm")
+    (note,) = wild.models[0].findings.warnings
+    assert note.startswith("y: 20 of 150 rows do not go with the others; so many are")
+    tame = px.fit({"x": x, "y": 2e-8 * x + e}, "y", loss="mm")
+    np.testing.assert_allclose(
+        wild.models[0].findings.lines[0].coefficients,
+        1e8 * tame.models[0].findings.lines[0].coefficients,
+        rtol=1e-6,
+    )
+
+
+def test_suspects_beyond_those_listed_are_counted():
+    t = np.zeros(10_000)
+    assert crowd(t, "y") is None
+    t[:300] = 50.0
+    assert "300 of 10000 rows" in crowd(t, "y") and "200 most" in crowd(t, "y")
+    t[:3000] = 50.0
+    assert "3000 of 10000 rows" in crowd(t, "y") and "hardly slips" in crowd(t, "y")
+
+
+def test_predictions_warn_of_cells_that_the_fit_had_not_seen(fit):
+    new = {"area": [np.nan, 50.0], "city": ["Rome", "Bonn"]}
+    with pytest.warns(UserWarning) as caught:
+        values = fit.predict(new)
+    said = [str(each.message) for each in caught]
+    median = np.median(prices()["area"])
+    assert said == [
+        f"column 'area': 1 of 2 cells are missing, taken as its median {median:.6g}.",
+        "column 'city': 'Bonn', not seen in the fit, taken as none of its categories.",
+    ]
+    assert values.shape == (2,)
+
+
+def test_notes_of_parts_are_said_once():
+    """Columns whose names differ by a number are two columns."""
+    one, two = (f"column 'x{j}': 1 of 9 cells are missing, taken as 3" for j in (1, 2))
+    new = "column 'c': {}, not seen in the fit, taken as none of its categories"
+    notes = [one, two, one.replace("1 of 9", "4 of 7"), new.format("'a'")]
+    notes.append(new.format("2 categories such as 'b'"))
+    assert said_once(notes) == [one, two, new.format("'a'")]
 
 
 def test_bands_and_shapes(fit):
@@ -348,6 +462,12 @@ def few(rows: int) -> dict[str, np.ndarray]:
         (prices(), "price", {"errors": "none"}, "errors must be one of"),
         (prices(), "price", {"features": ["price"]}, "both a target and a feature"),
         (prices(), [], {}, "Name a target"),
+        (
+            prices(),
+            "price",
+            {"loss": "mm", "errors": "bootstrap"},
+            "standard errors of lmrob",
+        ),
         (3, "price", {}, "A table is a path, a frame"),
         ({"a": [1.0, 2.0], "y": [1.0]}, "y", {}, "differ in length"),
     ],

@@ -102,6 +102,10 @@ def fit(
         raise UserError(
             f"--weights {weights}: --loss mm takes no weights; take huber or l1."
         )
+    if loss == "mm" and errors != "formula":
+        raise UserError(
+            f"--errors {errors}: --loss mm has the standard errors of lmrob, by a formula."
+        )
     check_numerals(decimal, thousands)
     check_seed(seed)
     if out.exists() and not out.is_dir():

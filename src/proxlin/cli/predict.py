@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -72,13 +71,13 @@ def predict(
 
     keep_programs()
     from ..data.parts import AbstractParts
-    from ..tables.fitted import load_fit, whole_chunk
+    from ..tables.fitted import load_fit, said_once, whole_chunk
 
     loaded = load_fit(model)
     given = read_in_parts(file, loaded.categories)
     if given is None:
         given = read_table(file, decimal, thousands, sheet, loaded.categories)
-    notes: dict[str, str] = {}
+    notes: list[str] = []
     if isinstance(given, AbstractParts):
         chunks = loaded.read_from(given).each(whole_chunk)
         texts = _texts(loaded, chunks, interval, as_json, notes)
@@ -94,7 +93,7 @@ def predict(
             text = printable(text, keep="\n")
         print(text, end="")
     if not quiet:
-        print_notes(list(notes.values()))
+        print_notes(said_once(notes))
     return 0
 
 
@@ -103,7 +102,7 @@ def _texts(
     frames: Iterable["Frame"],
     interval: float | None,
     as_json: bool,
-    notes: dict[str, str],
+    notes: list[str],
 ) -> Iterator[str]:
     """Yield the predictions of some frames as one text, and collect what a reader should know: what
     is said of several frames, of the first.
@@ -120,9 +119,7 @@ def _texts(
             raise
         except ValueError as error:
             raise UserError(f"--interval {interval:g}: {error}") from error
-        for note in said:
-            # counts differ from part to part
-            notes.setdefault(re.sub(r"[0-9]+", "", note), note)
+        notes += said
         names = tuple(columns)
         values = np.stack(list(columns.values()), axis=1)
         if as_json:
@@ -135,7 +132,7 @@ def _texts(
         if first and not as_json:
             for name in names:
                 if formula(name):
-                    notes[name] = (
+                    notes.append(
                         f"the column {name!r} is a formula to a spreadsheet; import it as text"
                     )
         first = False

@@ -19,6 +19,8 @@ from .style import BLUE, GREY, LIGHT, ORANGE, WIDTH, styled
 NAMED = 8  # suspects whose row is written beside them
 EFFECTS = 6  # features in the panel of effects
 USUAL = 2.5  # scaled residuals within which rows are usual
+PANEL = (190.0, 150.0)  # points, about
+NAME = (14.0, 6.5)  # points of a row number
 LONGEST = 24  # characters of a name
 
 
@@ -122,11 +124,9 @@ def _rows(
             )
             marks.set_in_layout(False)
     order = np.argsort(-np.abs(one.scaled), kind="stable")
-    for i in [i for i in order if one.suspect[i]][:NAMED]:
-        axes.annotate(
-            str(one.rows[i]), (a[i], b[i]), (3, 2), textcoords="offset points", size=6
-        )
     axes.set(xlim=across, ylim=up)
+    named = [i for i in order if one.suspect[i]][:NAMED]
+    _name(axes, [(float(a[i]), float(b[i]), str(one.rows[i])) for i in named])
     texts = [
         f"row {row}: true {true:.5g}, fitted {found:.5g}, residual {t:.3g} sigma, distance {d:.3g}"
         for row, true, found, t, d in zip(
@@ -134,6 +134,36 @@ def _rows(
         )
     ]
     return [Point(panel, *each) for each in zip(a, b, texts, strict=True)]
+
+
+def _name(axes: Axes, marks: Sequence[tuple[float, float, str]]) -> None:
+    """Write names beside marks: inside of the frame, and where a name is already, above or below it."""
+    left, right = axes.get_xlim()
+    low, high = axes.get_ylim()
+    taken = []
+    for x, y, name in marks:
+        # in points, as in a panel of the usual size
+        across = (x - left) / (right - left) * PANEL[0]
+        up = (y - low) / (high - low) * PANEL[1]
+        beyond = across > PANEL[0] - NAME[0]
+        across += -NAME[0] if beyond else 3
+        # upwards where there is room
+        step = NAME[1] if up < PANEL[1] / 2 else -NAME[1]
+        start = up
+        up += 2
+        while any(
+            abs(across - p) < NAME[0] and abs(up - q) < NAME[1] for p, q in taken
+        ):
+            up += step
+        taken.append((across, up))
+        axes.annotate(
+            name,
+            (x, y),
+            (-4 if beyond else 3, up - start),
+            textcoords="offset points",
+            ha="right" if beyond else "left",
+            size=6,
+        )
 
 
 def outside_of(

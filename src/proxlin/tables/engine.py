@@ -139,23 +139,17 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
         rows.y,
         rows.numbers,
         rows.encoder,
-        asked.targets,
+        asked,
         last.predict,
         scale_of(last, away, rows.s),
         lines,
         residuals,
-        asked.seed,
-        convex=is_convex(asked),
+        rows.s,
     )
     notes = [*rows.notes, *about_lines, *_far(last, len(rows.X))]
     count = len(rows.X)
     told = Told(findings, notes, count, formula, rows.encoder, start)
     return report_of(asked, told, found, last, truth, predictions)
-
-
-def is_convex(asked: Asked) -> bool:
-    """Return whether a fit has convex loss that rows of far features may decide."""
-    return asked.loss != "mm" and asked.level is None
 
 
 @dataclass(frozen=True)
@@ -386,6 +380,7 @@ def _settings(last: Found | Straight) -> dict[str, Any]:
         "settings": dataclasses.asdict(last.setting),
         "solver": last.task.solver,
         "why": last.why,
+        "mixture": [[name, share] for name, _, share in last.parts],
     }
 
 

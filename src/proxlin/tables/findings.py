@@ -11,19 +11,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import chdtr
 
-from ..inference.mm import mm_estimate
+from .asked import Asked
 from .columns import Encoder
+from .leverage import decided_by_features
 from .linear import Line
-from .suspects import Numeric, feature_distances, suspects
+from .suspects import Numeric, crowd, feature_distances, suspects
 
 SHOWN = 2000  # rows that are kept for pictures; more hide each other
 POINTS = 21  # of the curve of an effect
 AVERAGED = 200  # rows over which an effect is averaged
-# of rows without wrong features, this share is told that they decide the fit
-FALSE_ALARM = 1e-3
-COMPARED = 20_000  # rows at most of a comparison with an MM-estimate
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -74,28 +71,35 @@ def findings_of(
     y: Float[np.ndarray, "n k"],
     rows: Int[np.ndarray, " n"],
     encoder: Encoder,
-    targets: Sequence[str],
+    asked: Asked,
     predict: Predict,
     scale: Float[np.ndarray, " k"],
     lines: tuple[Line, ...],
     residuals: Float[np.ndarray, "m k"],
-    seed: int,
-    convex: bool,
+    s: Float[np.ndarray, " n"] | None = None,
     total: int | None = None,
 ) -> Findings:
     """Look at the rows with the fit, and return what is found.
 
-    `total` is how many rows the table has, where these are but some of them.
+    s says how much each row counts; `total` is how many rows the table has, where these are but some
+    of them.
     """
+    targets = asked.targets
+    seed = asked.seed
     numeric = numeric_columns(encoder)
     far = feature_distances(X, numeric, seed)
+    fitted = predict(X)
     listed = []
+    warnings = []
     for j, target in enumerate(targets):
         own = lambda rows, j=j: predict(rows)[:, j]
         listed += suspects(
             *(X, y[:, j], own, float(scale[j]), target, numeric, far, rows + 1),
             total,
         )
+        many = crowd((y[:, j] - fitted[:, j]) / scale[j], target, total)
+        if many is not None:
+            warnings.append(many)
     # over all targets, the most extreme first
     listed.sort(key=lambda each: -abs(each["scaled residual"]))
     rng = np.random.default_rng(seed)
@@ -105,10 +109,11 @@ def findings_of(
         bad = np.isin(rows + 1, [each["row"] for each in listed])
         others = rng.permutation(np.flatnonzero(~bad))[: max(0, SHOWN - bad.sum())]
         part = np.sort(np.concatenate([np.flatnonzero(bad), others]))
-    shown = Shown(rows[part] + 1, y[part], predict(X[part]), far[0][part])
-    warnings = ()
-    if convex:
-        warnings = _decided_by_features(X, y, lines, far, rows, seed)
+    shown = Shown(rows[part] + 1, y[part], fitted[part], far[0][part])
+    if asked.loss != "mm":
+        warnings += decided_by_features(
+            X, y, rows, asked, lines, far, s, whole=total is None
+        )
     return Findings(
         lines=lines,
         names=encoder.names,
@@ -118,46 +123,8 @@ def findings_of(
         effects=tuple(_effects(X, encoder, targets, predict, rng)),
         shown=shown,
         limit=float(far[1]),
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
-
-
-def _decided_by_features(
-    X: np.ndarray,
-    y: np.ndarray,
-    lines: tuple[Line, ...],
-    far: tuple[np.ndarray, float],
-    rows: np.ndarray,
-    seed: int,
-) -> tuple[str, ...]:
-    """Return a sentence for each target whose convex fit is decided by rows of far features.
-
-    A convex loss bounds the pull of a wrong target, never that of a wrong row of features; an
-    MM-estimate bounds both. So the two are compared, in the covariance of the latter.
-    """
-    said = []
-    distance, limit = far
-    part = np.arange(len(X))
-    if len(X) > COMPARED:
-        part = np.random.default_rng(seed).permutation(len(X))[:COMPARED]
-    for j, line in enumerate(lines):
-        design = np.column_stack([np.ones(len(part)), X[part][:, line.kept]])
-        try:
-            other = mm_estimate(design, y[part, j], seed)
-        except ValueError:  # too few rows, or rounded ones: nothing to compare with
-            continue
-        away = line.coefficients - other.coefficients
-        size = float(away @ np.linalg.pinv(other.covariance, hermitian=True) @ away)
-        different = 1 - chdtr(len(away), size) < FALSE_ALARM
-        ignored = part[(other.weights < 0.1) & (distance[part] > limit)]
-        if different and len(ignored):
-            which = ", ".join(str(rows[i] + 1) for i in np.sort(ignored)[:8])
-            more = "" if len(ignored) <= 8 else f" and {len(ignored) - 8} more"
-            said.append(
-                f"{line.target}: rows of far features decide this fit (row {which}{more}); no convex loss bounds their "
-                f"pull, and an MM-estimate, which ignores them, gives other coefficients: compare with loss 'mm'"
-            )
-    return tuple(said)
 
 
 def _effects(

@@ -5,7 +5,9 @@ fit.summary()   fit.outliers()   fit.predict(rows, interval=0.9)   fit.plot()   
 """
 
 import os
-from collections.abc import Collection, Sequence
+import re
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ..checks import check_seed, one_of, whole
+from ..checks import check_seed, described, one_of, whole
 from ..data.frames import Column, Frame, as_frame
 from ..data.parts import AbstractParts, parts_of
 from ..errors import UserError
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 WIDEST = 100_000  # hidden units; more is a slip of the hand
 ALIASES = {"squares": "squared", "median": "l1"}
+NAMED = ("l2", "l1", "huber", "squares", "quantile", "mm")  # losses, in a sentence
+# what differs between the notes of two parts of a table
+COUNTED = re.compile(r"[0-9]+ of [0-9]+ (?=cells)|: .*(?=, not seen in the fit)")
 
 
 @dataclass(frozen=True)
@@ -161,13 +166,21 @@ class Fit:
         ValueError
             A column is missing, a prediction overflows, or the interval needs more rows than the fit
             had for it.
+
+        Warns
+        -----
+        UserWarning
+            Cells are missing, or have a category that the fit had not seen.
         """
         given = in_parts(rows, self.categories)
         if isinstance(given, AbstractParts):
             chunks = self.read_from(given).each(whole_chunk)
-            values = np.concatenate([self._values(frame)[0] for frame in chunks])
         else:
-            values, _ = self._values(given or as_frame(rows, self.categories))
+            chunks = [given or as_frame(rows, self.categories)]
+        found = [self._values(frame) for frame in chunks]
+        values = np.concatenate([each for each, _ in found])
+        for note in said_once(note for _, notes in found for note in notes):
+            warnings.warn(f"{note}.", stacklevel=2)
         if interval is None:
             return self._shaped(values)
         middle = values[..., len(self.models) // 2]
@@ -340,7 +353,7 @@ def fit(
         The width of the hidden layer; 0 is a linear model. None is 64, and 0 for loss="mm".
     errors : a word
         How standard errors are found: "formula" as R has them for this loss, "sandwich", or
-        "bootstrap".
+        "bootstrap"; "mm" has "formula" only.
     categories : a list of columns
         Columns whose numbers are names, such as postal codes.
     solver : a word
@@ -376,6 +389,7 @@ def fit(
     >>> [(row["name"], round(row["estimate"])) for row in fit.summary().rows]
     [('intercept', 0), ('x', 2), ('city = Rome', 5)]
     """
+    categories = _names(categories, "categories", "a list of columns")
     given = in_parts(table, categories)
     if given is None:
         given = as_frame(table, categories)
@@ -419,6 +433,18 @@ def names_of(parts: AbstractParts) -> Frame:
     return Frame(parts.source, tuple(Column(name, np.empty(0)) for name in parts.names))
 
 
+def said_once(notes: Iterable[str]) -> list[str]:
+    """Return notes of parts of a table, one of those that differ in their counts and examples only.
+
+    >>> said_once(["column 'x1': 1 of 5 cells are missing", "column 'x1': 2 of 5 cells are missing"])
+    ["column 'x1': 1 of 5 cells are missing"]
+    """
+    first: dict[str, str] = {}
+    for note in notes:
+        first.setdefault(COUNTED.sub("", note), note)
+    return list(first.values())
+
+
 def whole_chunk(frame: Frame, start: int) -> Frame:
     """Return a chunk of a table in parts as it is."""
     return frame
@@ -455,6 +481,10 @@ def asked_for(
     if losses == ("mm",) and hidden:
         raise UserError("loss 'mm' is for linear models; give hidden=0.")
     one_of(errors, "errors", ERRORS)
+    if losses == ("mm",) and errors != "formula":
+        raise UserError(
+            f"loss 'mm' has the standard errors of lmrob, by a formula; leave errors={errors!r} out, or take 'huber'."
+        )
     one_of(solver, "solver", SOLVERS)
     check_seed(seed)
     asked = [
@@ -541,14 +571,13 @@ def _columns(
         assert isinstance(target, str)
         formula = formula_of(target, frame)
         return frame, formula, formula.targets
-    targets = (target,) if isinstance(target, str) else tuple(target)
+    targets = _names(target, "target", "a column, a list of columns or a formula")
     if weights in targets:
         raise UserError(f"{weights!r} is both a target and a weight.")
     if not targets:
         raise UserError("Name a target: a column of the table, or several.")
     if features is not None:
-        if isinstance(features, str):
-            features = [features]
+        features = _names(features, "features", "a list of columns")
         twice = [name for name in features if name in targets]
         if twice:
             raise UserError(f"{twice[0]!r} is both a target and a feature.")
@@ -559,10 +588,23 @@ def _columns(
     return frame, None, targets
 
 
+def _names(given: Any, name: str, what: str) -> tuple[str, ...]:
+    """Return one or several names of columns, or raise a sentence."""
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Iterable):
+        names = tuple(given)
+        if all(isinstance(each, str) for each in names):
+            return names
+    raise UserError(f"{name} must be {what}; it is {described(given)}.")
+
+
 def _losses(loss: str, quantile: float | Sequence[float] | None) -> tuple[str, ...]:
     """Return the names of the losses in `Asked`, or raise a sentence."""
+    # a list is no key of a dict
+    if not isinstance(loss, str) or ALIASES.get(loss, loss) not in LOSSES:
+        one_of(loss, "loss", NAMED)
     loss = ALIASES.get(loss, loss)
-    one_of(loss, "loss", LOSSES)
     if loss != "quantile":
         if quantile is not None:
             raise UserError(

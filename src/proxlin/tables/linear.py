@@ -268,7 +268,7 @@ def _covariance(
     which = slice(None) if together else slice(j, j + 1)
     # rows that were not used are no rows at all
     s = None if task.s is None else task.s[used]
-    task = replace(task, x=task.x[used], y=task.y[used][:, which], s=s)
+    task = replace(task, x=task.x[used], y=task.y[used][:, which], s=s, held=None)
     w = [{"W": w[0]["W"][which], "b": w[0]["b"][which]}]
     with jax.enable_x64(True), warnings.catch_warnings():
         # the fit ended at its tolerance; what it left matters below the digits that are shown

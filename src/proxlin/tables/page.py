@@ -22,12 +22,14 @@ from .fitted import fit_of
 from .losses import NORMAL
 from .model import pack_models
 from .pictures import draw_model
-from .tellings import Listing
+from .search import LARGE
+from .tellings import Listing, mixture_of
 
 PAGE = "report.html"
 MODEL = "model.npz"
 SHOWN = 500  # held-out rows in the figure of a target; more hide each other
 PANELS = 4  # targets with a panel of their own
+NAMED = 12  # rows in the sentence on wrong ones
 
 
 def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
@@ -52,11 +54,12 @@ def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
         shown = SHOWN
     summary = fit.summary()
     outliers = fit.outliers()
+    said = [f"{each}." for each in model.findings.warnings]
     page = render(
         "fit.html",
         source=source,
         asked=_asked(source, report),
-        headline=headline(report),
+        headline=[*headline(report), *wrong_rows(outliers), *said],
         summary=_told(summary),
         outliers=_told(outliers),
         rows={"svg": rows_pictures["svg"], "points": placed(rows_figure, rows_points)},
@@ -67,6 +70,7 @@ def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
         left=max(0, len(model.asked.targets) - PANELS),
         shown=shown,
         why_none=why_none,
+        large=f"{LARGE:,}",
     )
     data = {"asked": dataclasses.asdict(model.asked), "notes": fit.notes} | about
     files: dict[str, Content] = {
@@ -118,6 +122,23 @@ def headline(report: Report) -> list[str]:
     return lines
 
 
+def wrong_rows(outliers: Listing) -> list[str]:
+    """Return a sentence that names the rows whose target does not go with the others."""
+    wrong = [row["row"] for row in outliers.rows if row["apart"].startswith("target")]
+    rows = list(dict.fromkeys(wrong))
+    if not rows:
+        return ["Every row goes with the others."]
+    which = ", ".join(map(str, rows[:NAMED]))
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    if len(rows) == 1:
+        return [
+            f"Row {which} does not go with the others; what may be wrong with it is below."
+        ]
+    return [
+        f"Rows {which}{more} do not go with the others; what may be wrong with them is below."
+    ]
+
+
 def without_interval(held_out: int) -> str:
     """Return why there is no interval."""
     if held_out < ENOUGH:
@@ -130,15 +151,19 @@ def _asked(source: str, report: Report) -> dict[str, Any]:
     asked = report.model.asked
     about = report.model.about
     model = "a linear model"
+    ridge = {}
     if about["settings"]["start"] and asked.hidden:
-        model = f"the mean of {report.model.fits} networks of {asked.hidden} hidden units with a linear part"
+        model = mixture_of(report.model)
+        if report.model.fits > 1:
+            model += f"; the mean of {report.model.fits} of them, each fitted without one part of the rows"
+        ridge = {"ridge of the network": about["settings"]["ridge"]}
     return {
         "file": source,
         "targets": ", ".join(asked.targets),
         "rows": f"{about['rows']}, of which {about['held_out']} were held out for the errors below",
         "loss": _loss(asked, about),
         "model": model,
-        "ridge": about["settings"]["ridge"],
+        **ridge,
         "solver": f"{about['solver']}: {about['why']}",
         "seed": asked.seed,
         "seconds": about["seconds"],

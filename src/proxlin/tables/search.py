@@ -115,10 +115,11 @@ class Found:
             row = {
                 "loss": name,
                 "model": f"{part}, {weight:.0%} of the mixture",
-                "ridge": 0.0,
-                "step": 0.0,
+                # not of a part: the network has those that were chosen, the others have none
+                "ridge": None,
+                "step": None,
                 "cross-validated loss": loss,
-                "standard error": 0.0,
+                "standard error": None,
                 "chosen": weight > 0,
             }
             rows.append(row)

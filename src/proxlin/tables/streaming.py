@@ -34,7 +34,7 @@ from .described import (
     Sizes,
     described,
 )
-from .engine import Report, Straight, Told, is_convex, report_of, scale_of
+from .engine import Report, Straight, Told, report_of, scale_of
 from .findings import findings_of, numeric_columns
 from .linear import (
     UNPENALISED,
@@ -131,13 +131,12 @@ def fit_parts(
         rows.y,
         rows.numbers,
         table.encoder,
-        asked.targets,
+        asked,
         last.predict,
         scale,
         summary.lines,
         truth - predictions[asked.loss],
-        asked.seed,
-        is_convex(asked),
+        rows.s,
         table.rows,
     )
     notes = list(table.notes)

@@ -28,6 +28,8 @@ LARGE = 5.0
 APART = 3.5  # robust deviations of a number that lies apart in its own column
 ENOUGH = 10  # rows for each column of a robust covariance
 MOST = 200  # suspects that are looked at; the rest are counted
+RATE = 0.05  # of false discoveries among those that are counted
+CROWD = 0.1  # of the rows; more suspects are no slips
 # What a number may have been multiplied with by mistake, and how to say so.
 FACTORS: dict[float, str] = {
     **{10.0**k: f"{10**k:,} times too small" for k in (1, 2, 3, 6)},
@@ -46,6 +48,13 @@ FACTORS: dict[float, str] = {
     3600.0: "in hours, not in seconds",
     1 / 3600.0: "in seconds, not in hours",
 }
+# Of the factors those of units, fourteen of them. Their logarithms lie so dense that a number whose
+# effect is known to SHARP sigma fits after one of them by chance in one of twenty rows:
+# 14 / (2 log 3600) * 2 FITS / SHARP = 1/20.
+UNITS = frozenset(
+    factor for factor, words in FACTORS.items() if words.startswith("in ")
+)
+SHARP = 70.0
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -156,6 +165,8 @@ def suspects(
             column = _farthest(numeric, deviations[i]) or column
         if hint is not None:
             column, hint = hint
+        elif distance[i] > limit:
+            hint = _place(X, int(i), column, numeric)
         found.append(
             {
                 "row": int(rows[i]),
@@ -173,9 +184,35 @@ def suspects(
     return found
 
 
-def _explained(t: float, moved: float) -> bool:
-    """Return whether a slip that moves a row by so many sigma leaves a residual that can be."""
+def crowd(
+    t: Float[np.ndarray, " n"], target: str, total: int | None = None
+) -> str | None:
+    """Return a sentence where so many rows do not go with the others that slips do not explain it.
+
+    Half of the rows are within 0.7 scales of the fit, whatever they are, and they are taken to be
+    right: in a table of nothing but outliers the wildest stand out among the others.
+    """
+    count = int(np.sum(discovery_rates(2 * ndtr(-np.abs(t)), total) <= RATE))
+    n = total or len(t)
+    if count > CROWD * n:
+        return (
+            f"{target}: {count} of {n} rows do not go with the others; so many are hardly slips: the residuals have "
+            f"heavy tails, the rows are of several kinds, or the model lacks something"
+        )
+    if count > MOST:
+        return f"{target}: {count} of {n} rows do not go with the others, of which the {MOST} most extreme are listed"
+    return None
+
+
+def _explained(t: float, moved: float, factor: float) -> bool:
+    """Return whether a slip that moves a row by so many sigma leaves a residual that can be.
+
+    The number has an effect of |moved factor / (factor - 1)| sigma after its correction, if the effect
+    is linear.
+    """
     if moved <= EXPLAINED:
+        return False
+    if factor in UNITS and moved * factor < SHARP * abs(factor - 1):
         return False
     return bool(t < FITS or (t < LARGE and moved > NEARER * t))
 
@@ -184,6 +221,20 @@ def _typical(values: np.ndarray, good: np.ndarray) -> tuple[float, float]:
     """Return the range of a column among the rows that fit."""
     kept = values[good] if good.any() else values
     return float(kept.min()), float(kept.max())
+
+
+def _place(
+    X: np.ndarray, i: int, column: str | None, numeric: Sequence[Numeric]
+) -> str | None:
+    """Return where the number of a row lies in its column, if it is outside of the middle 95 %."""
+    for each in numeric:
+        if each.name != column:
+            continue
+        value = X[i, each.place]
+        low, high = np.quantile(X[:, each.place], [0.025, 0.975])
+        if not low <= value <= high:
+            return f"{column} is {value:.6g}; 95 % of the rows have {low:.6g} to {high:.6g}"
+    return None
 
 
 def _farthest(numeric: Sequence[Numeric], away: np.ndarray) -> str | None:
@@ -217,7 +268,7 @@ def _hint(
     for factor, words in FACTORS.items():
         t = abs(y * factor - expected) / scale
         moved = abs(y * factor - y) / scale
-        if t < best and _explained(t, moved) and low <= y * factor <= high:
+        if t < best and _explained(t, moved, factor) and low <= y * factor <= high:
             best = t
             found = (target, f"{target} may be {words}: {y:.6g} for {y * factor:.6g}")
     for place, each in enumerate(numeric):
@@ -230,7 +281,8 @@ def _hint(
         t = np.abs(y - there) / scale
         j = int(np.argmin(t))
         moved = abs(there[j] - expected) / scale
-        if t[j] < best and _explained(t[j], moved):
+        factor = list(FACTORS)[j]
+        if t[j] < best and _explained(t[j], moved, factor):
             best = float(t[j])
             right = changed[j, each.place]
             words = list(FACTORS.values())[j]

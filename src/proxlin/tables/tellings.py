@@ -103,9 +103,8 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     if not rows:
         title = f"{what}: fit by {name}, {about['rows']} rows"
     if about["settings"]["start"]:
-        what = "networks and trees" if model.trees[0] else "networks"
         lines.append(
-            f"Predictions are those of {what}, which did better than the line on unseen rows."
+            f"Predictions are those of {mixture_of(model)}, not of these coefficients."
         )
         lines += _largest(findings)
     lines += _scales(model)
@@ -117,6 +116,20 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     said = dict.fromkeys((*findings.warnings, *notes))
     lines += [f"Note: {note}." for note in said]
     return Listing(title, rows, tuple(columns), tuple(lines))
+
+
+def mixture_of(model: Model) -> str:
+    """Return what a model that bends is made of, with the share of each part."""
+    network = f"a network of {model.asked.hidden} hidden units with a linear part"
+    # a network alone has no parts
+    parts = model.about.get("mixture")
+    if not parts:
+        return network
+    names = {"linear": "a linear model", "network": network}
+    told = [
+        f"{names.get(name, name)} ({share:.0%})" for name, share in parts if share > 0
+    ]
+    return f"a mixture of {' and '.join(told)}"
 
 
 def _ground(findings: Findings, level: float) -> list[str]:
@@ -190,8 +203,8 @@ def suspects_of(model: Model, level: float) -> Listing:
         rows.append({**each, "apart": kind})
     # wrong rows first; far features alone are no error
     rows.sort(key=lambda each: each["apart"] == "features far, target fits")
-    columns = ["row", "apart", "column", "hint"]
-    columns += ["value", "fitted", "scaled residual", "distance"]
+    columns = ["row", "apart", "value", "fitted", "scaled residual", "distance"]
+    columns += ["column", "hint"]
     if len(model.asked.targets) > 1:
         columns.insert(1, "target")
     count = sum(each["apart"] != "features far, target fits" for each in rows)
@@ -200,7 +213,7 @@ def suspects_of(model: Model, level: float) -> Listing:
     )
     title = f"{what} not go with the others, and {len(rows) - count} with far features"
     lines = (
-        f"At most {level:.0%} of the former are expected to be false alarms. Distances above {findings.limit:.3g} are "
-        "far.",
+        f"At most {level:.0%} of the former are expected to be false alarms. Value and fitted are of the target; "
+        f"column is the one that is likely wrong. Distances of features above {findings.limit:.3g} are far.",
     )
     return Listing(title, rows, tuple(columns), lines)
