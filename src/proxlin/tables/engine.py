@@ -1,5 +1,5 @@
-"""Fit a table: judge the loss asked for and least squares on rows held out, then fit the former to
-all rows.
+"""Fit a table: judge the loss asked for and linear least squares on rows held out, then fit the former
+to all rows.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from .asked import Asked, shown_loss
 from .columns import Encoder, numbers_of
 from .findings import Findings, findings_of
 from .formula import Formula
-from .linear import Line, check_rows, independent, linear_fit
+from .linear import Line, check_rows, independent, linear_fit, squares
 from .losses import NORMAL
 from .model import Model
 from .search import FOLDS, LARGE, REACH, Found, search
@@ -112,7 +112,8 @@ class Straight:
 
 
 def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) -> Report:
-    """Fit the loss asked for to all rows, and tell how it and least squares do on rows held out.
+    """Fit the loss asked for to all rows, and tell how it and linear least squares do on rows held
+    out.
 
     A formula computes the columns of the fit from those of the table.
     """
@@ -121,12 +122,10 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     if formula is not None:
         frame = formula.apply(frame, targets=True)
     rows = prepare(frame, asked, s)
-    found = {}
-    for number, loss in enumerate(dict.fromkeys((asked.loss, "squared"))):
-        found[loss] = judged(
-            rows, dataclasses.replace(asked, loss=loss), _part(say, number, loss)
-        )
-    last = refitted(rows, asked, found[asked.loss], _part(say, 2, asked.loss))
+    found = {asked.loss: judged(rows, asked, _part(say, 0, asked.loss))}
+    if asked.loss != "squared":
+        found["squared"] = least_squares(rows, asked)
+    last = refitted(rows, asked, found[asked.loss], _part(say, 1, asked.loss))
     truth = rows.y[rows.held]
     predictions = {
         loss: each.predict(rows.X[rows.held]) for loss, each in found.items()
@@ -279,6 +278,15 @@ def judged(rows: Rows, asked: Asked, say: Say) -> Found | Straight:
     return search(rows.X, rows.y, asked, rows.training(), say, s=rows.s)
 
 
+def least_squares(rows: Rows, asked: Asked) -> Straight:
+    """Return the linear least-squares fit to the rows not held out, which others are compared with."""
+    seen = ~rows.held
+    kept = independent(rows.X[seen], rows.encoder.first_levels)
+    s = None if rows.s is None else rows.s[seen]
+    lines = squares(rows.X[seen], rows.y[seen], asked, kept, s)
+    return Straight(lines, rows.X.shape[1])
+
+
 def refitted(
     rows: Rows, asked: Asked, before: Found | Straight | None, say: Say
 ) -> Found | Straight:
@@ -411,8 +419,8 @@ def _trees(last: Found | Straight) -> tuple[int, int]:
 
 
 def _part(say: Say, number: int, loss: str) -> Say:
-    """Return what tells the progress of one of three searches."""
-    return lambda what, share: say(f"{shown_loss(loss)}: {what}", (number + share) / 3)
+    """Return what tells the progress of one of two searches."""
+    return lambda what, share: say(f"{shown_loss(loss)}: {what}", (number + share) / 2)
 
 
 def _far(found: Found | Straight, n: int) -> list[str]:

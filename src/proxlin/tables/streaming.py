@@ -45,12 +45,13 @@ from .linear import (
     lines_of,
 )
 from .losses import NORMAL, has_scale, outer_of
+from .outputs import Map, predict
 from .passes import Drawn, network_of_parts
 from .search import Found, mixed_with, of_residuals, reach_of, search, within_reach
 from .standardize import Units, residual_scale, units_of
 from .sums import ALL, JUDGED, TRAINED, Loss, design_of, fitted, independent_columns
 from .sums import Line as Asking
-from .training import Map, Say, Task, network_of, predict
+from .training import Say, Task, network_of
 
 WORST = 1000  # rows that are kept for each way in which a row can be far
 FEWEST = 100  # rows in memory of each kind that a fit in parts needs
