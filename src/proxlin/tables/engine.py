@@ -4,9 +4,11 @@ to all rows.
 
 import dataclasses
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from .. import __version__
@@ -122,10 +124,10 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     if formula is not None:
         frame = formula.apply(frame, targets=True)
     rows = prepare(frame, asked, s)
-    found = {asked.loss: judged(rows, asked, _part(say, 0, asked.loss))}
+    one, last = _both(rows, asked, say)
+    found = {asked.loss: one}
     if asked.loss != "squared":
         found["squared"] = least_squares(rows, asked)
-    last = refitted(rows, asked, found[asked.loss], _part(say, 1, asked.loss))
     truth = rows.y[rows.held]
     predictions = {
         loss: each.predict(rows.X[rows.held]) for loss, each in found.items()
@@ -150,6 +152,38 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     count = len(rows.X)
     told = Told(findings, notes, count, formula, rows.encoder, start)
     return report_of(asked, told, found, last, truth, predictions)
+
+
+def _both(
+    rows: Rows, asked: Asked, say: Say
+) -> tuple[Found | Straight, Found | Straight]:
+    """Return the judged fit and the fit to all rows.
+
+    They share their programs, which leave a core idle each: so one of them runs in a thread beside
+    the other, where the second does not need the settings of the first.
+    """
+    done = [0.0, 0.0]
+
+    def part(number: int) -> Say:
+        def tell(what: str, share: float) -> None:
+            done[number] = share
+            say(f"{shown_loss(asked.loss)}: {what}", sum(done) / 2)
+
+        return tell
+
+    if len(rows.X) > LARGE or jax.default_backend() != "cpu":
+        one = judged(rows, asked, part(0))
+        return one, refitted(rows, asked, one, part(1))
+
+    def beside() -> Found | Straight:
+        # the scope of float64 is that of a thread
+        with jax.enable_x64(True):
+            return refitted(rows, asked, None, part(1))
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(beside)
+        one = judged(rows, asked, part(0))
+        return one, other.result()
 
 
 def is_convex(asked: Asked) -> bool:
@@ -416,11 +450,6 @@ def _trees(last: Found | Straight) -> tuple[int, int]:
     if isinstance(last, Straight):
         return (0, 0)
     return last.task.trees
-
-
-def _part(say: Say, number: int, loss: str) -> Say:
-    """Return what tells the progress of one of two searches."""
-    return lambda what, share: say(f"{shown_loss(loss)}: {what}", (number + share) / 2)
 
 
 def _far(found: Found | Straight, n: int) -> list[str]:
