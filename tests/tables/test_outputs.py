@@ -167,9 +167,9 @@ def test_a_second_table_of_about_the_same_size_compiles_no_search(monkeypatch):
 
     monkeypatch.setattr(compiled, "_compile", noted)
     compiled.clear_caches()
-    px.fit(table(200), "y", hidden=4)
+    px.fit(table(230), "y", hidden=4)
     assert len(made) <= 8
     made.clear()
-    px.fit(table(210), "y", hidden=4)
+    px.fit(table(240), "y", hidden=4)
     # the covariance of the coefficients is that of all rows, without a filling
     assert set(made) <= {"_expand", "_curvature"}
