@@ -21,7 +21,7 @@ from proxlin.cli.main import main
 from proxlin.cost import Status
 from proxlin.data import frames
 from proxlin.data.formats import texts
-from proxlin.tables import columns, page, training
+from proxlin.tables import columns, outputs, page, training
 from proxlin.tables import engine as fitting
 from proxlin.tables import search as searching
 from proxlin.tables.asked import Asked
