@@ -1,5 +1,7 @@
 """Predictions in NumPy, against the maps themselves; and the linear fits that stand beside a network."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from proxlin.tables.engine import least_squares, prepare
 from proxlin.tables.training import Setting, Task
 
 
-def drawn(network, fits: int, dtype) -> list:
+def drawn(network, fits: int, dtype) -> Any:
     """Random parameters, with cuts that the features may equal."""
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(network.init, jax.random.key(0))
@@ -113,6 +115,8 @@ def test_the_line_beside_a_network_is_the_linear_fit(loss):
         )
     assert beside.kind == alone.kind
     np.testing.assert_allclose(beside.coefficients, alone.coefficients, atol=1e-6)
+    if beside.errors is None or alone.errors is None:
+        pytest.fail(f"no standard errors: {beside.reason}, {alone.reason}")
     np.testing.assert_allclose(beside.errors, alone.errors, rtol=1e-4)
 
 

@@ -82,7 +82,7 @@ def fit_parts(
     say("linear fits", 0.1)
     losses = tuple(dict.fromkeys((asked.loss, "squared")))
     # a mixture needs rows for its weights; a linear fit that is judged sees them too
-    seen = dict.fromkeys(losses, JUDGED)
+    seen: dict[str, tuple[int, ...]] = dict.fromkeys(losses, JUDGED)
     if asked.hidden:
         seen[asked.loss] = TRAINED
     units = units_of(kept.X, kept.y, kept.s)
