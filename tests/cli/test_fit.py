@@ -459,6 +459,16 @@ def test_an_exact_fit_that_ended_at_its_budget_is_said(
         assert (sentence in text) == (judged in text) == (status == Status.budget)
 
 
+def test_least_squares_has_nothing_beside_it(tmp_path, capsys):
+    """One row of errors, and a page."""
+    table, out = write_table(tmp_path / "table.csv"), tmp_path / "out"
+    options = ["--target", "y", "--loss", "squares", "--hidden", "0", "--out", str(out)]
+    assert main(["fit", str(table), *options]) == 0
+    capsys.readouterr()
+    rows = json.loads((out / "metrics.json").read_text())["metrics"]
+    assert [row["loss"] for row in rows] == ["least squares"]
+
+
 def test_columns(tmp_path):
     frame = frames.read_frame(write_table(tmp_path / "table.csv", colour="?"))
     encoder = encoder_of(frame, ["y"])
