@@ -22,7 +22,7 @@ from proxlin.cli.main import main
 from proxlin.cost import Status
 from proxlin.data import frames
 from proxlin.data.formats import texts
-from proxlin.tables import columns, page, training
+from proxlin.tables import columns, outputs, page, training
 from proxlin.tables import engine as fitting
 from proxlin.tables import search as searching
 from proxlin.tables.asked import Asked
@@ -447,7 +447,7 @@ def test_a_linear_model_by_exact_steps_has_an_intercept():
     )
     assert unfinished == 0
     found = units.given(
-        training.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0]
+        outputs.predict(task.network(), w, units.features(np.array([[0.0], [2.0]])))[0]
     )
     np.testing.assert_allclose(found.ravel(), [5.0, 11.0], atol=1e-4)
 
@@ -475,9 +475,19 @@ def test_an_exact_fit_that_ended_at_its_budget_is_said(
     assert main(["fit", str(table), *options]) == 0
     said = capsys.readouterr().err
     sentence = "the exact fit ended at its 50 steps, before it converged."
-    judged = "the exact fit by least squares without the held-out rows ended at its 50 steps, before it converged."
+    judged = "the exact fit by l2 without the held-out rows ended at its 50 steps, before it converged."
     for text in (said, (out / "report.html").read_text()):
         assert (sentence in text) == (judged in text) == (status == Status.budget)
+
+
+def test_least_squares_has_nothing_beside_it(tmp_path, capsys):
+    """One row of errors, and a page."""
+    table, out = write_table(tmp_path / "table.csv"), tmp_path / "out"
+    options = ["--target", "y", "--loss", "squares", "--hidden", "0", "--out", str(out)]
+    assert main(["fit", str(table), *options]) == 0
+    capsys.readouterr()
+    rows = json.loads((out / "metrics.json").read_text())["metrics"]
+    assert [row["loss"] for row in rows] == ["least squares"]
 
 
 def test_columns(tmp_path):
@@ -512,10 +522,10 @@ def test_intervals_of_many_rows_and_predictions_in_parts(monkeypatch):
     )
     network = training.network_of(2, 0, 1)
     w = [{"W": np.ones((3, 1, 2), np.float32), "b": np.zeros((3, 1), np.float32)}]
-    monkeypatch.setattr(training, "CELLS", 9)
+    monkeypatch.setattr(outputs, "CELLS", 9)
     x = np.arange(14.0).reshape(7, 2)
     np.testing.assert_allclose(
-        training.predict(network, w, x),
+        outputs.predict(network, w, x),
         np.broadcast_to(x.sum(axis=1)[:, None], (3, 7, 1)),
     )
 

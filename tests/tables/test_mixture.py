@@ -11,8 +11,8 @@ from proxlin.inners import residual
 from proxlin.networks import Trees
 from proxlin.outers import L1, L2, Huber, SquaredL2
 from proxlin.problem import MeanOfLosses
+from proxlin.tables import outputs, training
 from proxlin.tables import search as searching
-from proxlin.tables import training
 from proxlin.tables.asked import Asked
 from proxlin.tables.boosting import (
     BINS,
@@ -62,7 +62,7 @@ def test_the_map_of_the_trees_is_what_boosting_fitted():
     x = x.astype(np.float32).astype(float)
     states = trained(x, y, np.ones((2, 60)))
     w = in_units(states.w, cuts_of(x).astype(np.float32), 6)
-    found = training.predict(Trees((3, 2), 6, DEPTH), w, x)
+    found = outputs.predict(Trees((3, 2), 6, DEPTH), w, x)
     np.testing.assert_allclose(found, states.fitted, atol=1e-5)
 
 
@@ -173,7 +173,7 @@ def test_a_network_ends_where_it_did_best_on_rows_it_does_not_see(monkeypatch):
     seen[:, :40] = 0
 
     def loss(w):
-        error = training.predict(task.network(), w, task.x)[0] - task.y
+        error = outputs.predict(task.network(), w, task.x)[0] - task.y
         return np.abs(error[:40]).mean()
 
     stopped = training.train(
@@ -245,13 +245,13 @@ def test_the_parameters_of_a_mixture_give_the_mixture_of_the_predictions():
     trees = in_units(states.w, cuts_of(task.x).astype(np.float32), 6)
     shares = np.array([0.2, 0.5, 0.3])
     w = searching._mixed(linear, network, trees, shares)
-    found = training.predict(
+    found = outputs.predict(
         dataclasses.replace(task, trees=(6, DEPTH)).network(), w, task.x
     )
     each = [
-        training.predict(task.network(), linear, task.x),
-        training.predict(task.network(), network, task.x),
-        training.predict(Trees((3, 1), 6, DEPTH), trees, task.x),
+        outputs.predict(task.network(), linear, task.x),
+        outputs.predict(task.network(), network, task.x),
+        outputs.predict(Trees((3, 1), 6, DEPTH), trees, task.x),
     ]
     np.testing.assert_allclose(found, np.tensordot(shares, each, 1), atol=1e-4)
 

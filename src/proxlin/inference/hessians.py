@@ -24,6 +24,11 @@ from .parts import Parts
 
 LEVEL = 0.05  # 1 - the coverage for which Hall and Sheather's bandwidth is made
 NORMAL_IQR = 1.34  # of a standard normal variable, as quantreg rounds it
+# Rows above which a linear program is made of those near the fit: HiGHS takes 0.2 s for twice ten
+# thousand rows of twenty columns, and 6 s for a hundred thousand.
+MANY = 20_000
+NEAR = 0.05  # the share of the rows that is near at first
+RARE = 20  # rows of the largest numbers of each column, which are always looked at
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,51 @@ def quantile_step(
 ) -> Float[np.ndarray, " d"]:
     """Return the e that minimises sum_i s_i max((1 - tau) u_i', -tau u_i'), u' = u + x e.
 
-        max_v <v, u>   over  -tau s_i <= v_i <= (1 - tau) s_i  with  x'v = 0
+    Of many rows few are near the fit (Portnoy and Koenker 1997). The others keep the sign of u', so
+    that only the sum of their slopes counts; a look at all rows tells whether they have kept it.
+    """
+    n = len(x)
+    if n <= MANY:
+        return _program(x, u, s, tau, np.zeros(x.shape[1]))
+    rng = np.random.default_rng(0)
+    # A rare category is in no sample, and its coefficient is nowhere without its rows.
+    rare = np.argpartition(np.abs(x), n - RARE, axis=0)[n - RARE :].ravel()
+    part = np.union1d(rng.permutation(n)[:MANY], rare)
+    e = _program(x[part], u[part], s[part], tau, np.zeros(x.shape[1]))
+    away = u + x @ e
+    share = NEAR
+    near = np.abs(away) <= np.quantile(np.abs(away[part]), share)
+    near[rare] = True
+    while True:
+        slope = np.where(away > 0, 1 - tau, -tau) * s
+        others = slope[~near] @ x[~near]
+        try:
+            e = _program(x[near], u[near], s[near], tau, others)
+        except ValueError:
+            # The rows that are near cannot outweigh the others: more of them are looked at.
+            if near.all():
+                raise
+            share = min(1.0, 2 * share)
+            near |= np.abs(away) <= np.quantile(np.abs(away), share)
+            continue
+        last = away
+        away = u + x @ e
+        moved = ~near & (np.sign(away) != np.sign(last))
+        if not moved.any():
+            return e
+        near |= moved
+
+
+def _program(
+    x: Float[np.ndarray, "n d"],
+    u: Float[np.ndarray, " n"],
+    s: Float[np.ndarray, " n"],
+    tau: float,
+    others: Float[np.ndarray, " d"],
+) -> Float[np.ndarray, " d"]:
+    """Return the e that minimises the sum of `quantile_step` plus <others, e>.
+
+        max_v <v, u>   over  -tau s_i <= v_i <= (1 - tau) s_i  with  x'v = -others
 
     The dual has d constraints in place of n, and e are their multipliers; HiGHS returns a vertex.
     """
@@ -165,7 +214,7 @@ def quantile_step(
     found = linprog(
         -u / unit,
         A_eq=(x / size).T,
-        b_eq=np.zeros(d),
+        b_eq=-others / size,
         bounds=np.column_stack([-tau * s, (1 - tau) * s]),
         method="highs",
     )

@@ -1,12 +1,14 @@
-"""Fit a table: judge the loss asked for and least squares on rows held out, then fit the former to
-all rows.
+"""Fit a table: judge the loss asked for and linear least squares on rows held out, then fit the former
+to all rows.
 """
 
 import dataclasses
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from .. import __version__
@@ -24,7 +26,7 @@ from .asked import Asked, shown_loss
 from .columns import Encoder, numbers_of
 from .findings import Findings, findings_of
 from .formula import Formula
-from .linear import Line, check_rows, independent, linear_fit
+from .linear import Line, check_rows, independent, linear_fit, squares
 from .losses import NORMAL
 from .model import Model
 from .search import FOLDS, LARGE, REACH, Found, search
@@ -112,7 +114,8 @@ class Straight:
 
 
 def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) -> Report:
-    """Fit the loss asked for to all rows, and tell how it and least squares do on rows held out.
+    """Fit the loss asked for to all rows, and tell how it and linear least squares do on rows held
+    out.
 
     A formula computes the columns of the fit from those of the table.
     """
@@ -121,12 +124,10 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     if formula is not None:
         frame = formula.apply(frame, targets=True)
     rows = prepare(frame, asked, s)
-    found = {}
-    for number, loss in enumerate(dict.fromkeys((asked.loss, "squared"))):
-        found[loss] = judged(
-            rows, dataclasses.replace(asked, loss=loss), _part(say, number, loss)
-        )
-    last = refitted(rows, asked, found[asked.loss], _part(say, 2, asked.loss))
+    one, last = _both(rows, asked, say)
+    found = {asked.loss: one}
+    if asked.loss != "squared":
+        found["squared"] = least_squares(rows, asked)
     truth = rows.y[rows.held]
     predictions = {
         loss: each.predict(rows.X[rows.held]) for loss, each in found.items()
@@ -150,6 +151,38 @@ def fit(frame: Frame, asked: Asked, say: Say, formula: Formula | None = None) ->
     count = len(rows.X)
     told = Told(findings, notes, count, formula, rows.encoder, start)
     return report_of(asked, told, found, last, truth, predictions)
+
+
+def _both(
+    rows: Rows, asked: Asked, say: Say
+) -> tuple[Found | Straight, Found | Straight]:
+    """Return the judged fit and the fit to all rows.
+
+    They share their programs, which leave a core idle each: so one of them runs in a thread beside
+    the other, where the second does not need the settings of the first.
+    """
+    done = [0.0, 0.0]
+
+    def part(number: int) -> Say:
+        def tell(what: str, share: float) -> None:
+            done[number] = share
+            say(f"{shown_loss(asked.loss)}: {what}", sum(done) / 2)
+
+        return tell
+
+    if len(rows.X) > LARGE or jax.default_backend() != "cpu":
+        one = judged(rows, asked, part(0))
+        return one, refitted(rows, asked, one, part(1))
+
+    def beside() -> Found | Straight:
+        # the scope of float64 is that of a thread
+        with jax.enable_x64(True):
+            return refitted(rows, asked, None, part(1))
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(beside)
+        one = judged(rows, asked, part(0))
+        return one, other.result()
 
 
 @dataclass(frozen=True)
@@ -271,6 +304,15 @@ def judged(rows: Rows, asked: Asked, say: Say) -> Found | Straight:
     if asked.hidden == 0:
         return _straight(rows, asked, rows.training(), None, say)
     return search(rows.X, rows.y, asked, rows.training(), say, s=rows.s)
+
+
+def least_squares(rows: Rows, asked: Asked) -> Straight:
+    """Return the linear least-squares fit to the rows not held out, which others are compared with."""
+    seen = ~rows.held
+    kept = independent(rows.X[seen], rows.encoder.first_levels)
+    s = None if rows.s is None else rows.s[seen]
+    lines = squares(rows.X[seen], rows.y[seen], asked, kept, s)
+    return Straight(lines, rows.X.shape[1])
 
 
 def refitted(
@@ -403,11 +445,6 @@ def _trees(last: Found | Straight) -> tuple[int, int]:
     if isinstance(last, Straight):
         return (0, 0)
     return last.task.trees
-
-
-def _part(say: Say, number: int, loss: str) -> Say:
-    """Return what tells the progress of one of three searches."""
-    return lambda what, share: say(f"{shown_loss(loss)}: {what}", (number + share) / 3)
 
 
 def _far(found: Found | Straight, n: int) -> list[str]:

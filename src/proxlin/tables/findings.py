@@ -21,6 +21,7 @@ from .suspects import Numeric, crowd, feature_distances, suspects
 SHOWN = 2000  # rows that are kept for pictures; more hide each other
 POINTS = 21  # of the curve of an effect
 AVERAGED = 200  # rows over which an effect is averaged
+AT_ONCE = 50_000  # rows of effects that are predicted together, about
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -139,33 +140,77 @@ def _effects(
     """
     part = X[rng.permutation(len(X))[:AVERAGED]]
     found = []
+    for group in _groups(_grids(X, encoder), len(part)):
+        # one prediction for some features: a call costs more than its rows
+        changed = np.concatenate([_changed(part, grid) for grid in group])
+        values = predict(changed)
+        first = 0
+        for grid in group:
+            count = len(grid.settings)
+            own = values[first : first + count * len(part)]
+            first += len(own)
+            means = own.reshape(count, len(part), -1).mean(axis=1)
+            for j, target in enumerate(targets):
+                effect = {
+                    "feature": grid.feature,
+                    "target": target,
+                    "at": grid.labels,
+                    "mean": means[:, j].tolist(),
+                    "size": float(np.ptp(means[:, j])),
+                }
+                found.append(effect)
+    return found
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values of a feature at which its effect is looked at, and its columns under each of them."""
+
+    feature: str
+    labels: list[Any]
+    settings: Float[np.ndarray, "values columns"]
+    columns: list[int]
+
+
+def _grids(X: np.ndarray, encoder: Encoder) -> list[Grid]:
+    """Return quantiles of each column of numbers, and all levels of each category."""
+    found = []
     place = 0
     for feature in encoder.features:
         if feature.levels is None:
             values = X[:, place]
             grid = np.unique(np.quantile(values, np.linspace(0.02, 0.98, POINTS)))
             labels = [float(value) for value in grid]
-            settings = [[value] for value in grid]
+            settings = grid[:, None]
             columns = [place]
         else:
             labels = list(feature.levels)
-            settings = list(np.eye(len(labels)))
+            settings = np.eye(len(labels))
             columns = list(range(place, place + len(labels)))
         place += feature.width
-        # one prediction for all values: a call costs more than its rows
-        changed = np.tile(part, (len(settings), 1))
-        changed[:, columns] = np.repeat(settings, len(part), axis=0)
-        means = predict(changed).reshape(len(settings), len(part), -1).mean(axis=1)
-        for j, target in enumerate(targets):
-            effect = {
-                "feature": feature.name,
-                "target": target,
-                "at": labels,
-                "mean": means[:, j].tolist(),
-                "size": float(np.ptp(means[:, j])),
-            }
-            found.append(effect)
+        found.append(Grid(feature.name, labels, settings, columns))
     return found
+
+
+def _groups(grids: Sequence[Grid], rows: int) -> list[list[Grid]]:
+    """Return grids that are looked at together: as many as AT_ONCE rows have room for."""
+    groups: list[list[Grid]] = []
+    left = 0
+    for grid in grids:
+        count = rows * len(grid.settings)
+        if not groups or count > left:
+            groups.append([])
+            left = AT_ONCE
+        groups[-1].append(grid)
+        left -= count
+    return groups
+
+
+def _changed(part: np.ndarray, grid: Grid) -> np.ndarray:
+    """Return the rows under each setting of a feature."""
+    changed = np.tile(part, (len(grid.settings), 1))
+    changed[:, grid.columns] = np.repeat(grid.settings, len(part), axis=0)
+    return changed
 
 
 # --------------------------------------------------------------------------------------------- file

@@ -20,11 +20,13 @@ from scipy.special import stdtr, stdtrit
 
 from ..errors import UserError
 from ..inference import bootstrap, covariance
+from ..inference.hessians import quantile_step
 from ..inference.mm import mm_estimate
 from .asked import Asked
+from .losses import level_of
 from .search import Found, search
-from .standardize import residual_scale
-from .training import Say, Setting
+from .standardize import residual_scale, units_of
+from .training import Fits, Say, Setting, Task
 
 UNPENALISED = (Setting(0.0, 0.0),)
 ERRORS = ("formula", "sandwich", "bootstrap")
@@ -188,8 +190,63 @@ def _convex_lines(
     """Return the lines of a convex loss: one joint fit, whose coefficients go back to the table's
     units.
     """
-    found = search(X, y, replace(asked, hidden=0), fold, say, UNPENALISED, s)
-    return lines_of(found, X, y, asked, kept, fold >= 0, errors)
+    used = fold >= 0
+    found = None
+    if asked.hidden:
+        found = direct(X, y, asked, used, s)
+    if found is None:
+        found = search(X, y, replace(asked, hidden=0), fold, say, UNPENALISED, s)
+    return lines_of(found, X, y, asked, kept, used, errors)
+
+
+def squares(
+    X: np.ndarray, y: np.ndarray, asked: Asked, kept: np.ndarray, s: np.ndarray | None
+) -> tuple[Line, ...]:
+    """Return the lines of least squares, without a covariance."""
+    used = np.ones(len(X), bool)
+    found = direct(X[:, kept], y, replace(asked, loss="squared"), used, s)
+    assert found is not None
+    return lines_of(found, X[:, kept], y, asked, kept, used, None)
+
+
+def direct(
+    X: np.ndarray,
+    y: np.ndarray,
+    asked: Asked,
+    used: np.ndarray,
+    s: np.ndarray | None,
+) -> Found | None:
+    """Return the linear fit as a linear program or as a linear system, or None where the loss is
+    neither.
+
+    Beside a network it is not the model, and need not come from the solver that was asked for.
+    """
+    k = y.shape[1]
+    level = level_of(asked.loss, k)
+    if level is None and asked.loss != "squared":
+        return None
+    units = units_of(X[used], y[used], None if s is None else s[used])
+    z = units.targets(y)
+    task = Task(
+        *(units.features(X), z, 0, asked.loss, "direct", asked.seed), s=s, held=~used
+    )
+    design = np.column_stack([task.x, np.ones(len(X))])[used]
+    weight = task.importance()[used]
+    if level is None:
+        root = np.sqrt(weight)[:, None]
+        B = np.linalg.lstsq(design * root, z[used] * root, rcond=None)[0]
+    else:
+        try:
+            each = [quantile_step(design, -z[used, j], weight, level) for j in range(k)]
+        except ValueError:  # the program failed: the iteration is left
+            return None
+        B = np.stack(each, axis=1)
+    w = [{"W": B[None, :-1].swapaxes(1, 2), "b": B[None, -1]}]
+    losses = np.zeros((1, 1))
+    why = "a linear program" if level is not None else "a linear system"
+    return Found(
+        *(UNPENALISED, losses, UNPENALISED[0], task, why, units, Fits(w, 0), 0)
+    )
 
 
 def lines_of(

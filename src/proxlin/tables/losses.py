@@ -42,6 +42,21 @@ def outer_of(name: str) -> AbstractProximable:
     return LOSSES[name]()
 
 
+def level_of(name: str, k: int) -> float | None:
+    """Return the level of the quantile whose loss this is, for each of k targets alone; None where it
+    is another loss.
+
+    >>> level_of("l2", 1), level_of("l2", 2), level_of("quantile 0.9", 2)
+    (0.5, None, 0.9)
+    """
+    outer = outer_of(name)
+    if isinstance(outer, Quantile):
+        return float(outer.q)
+    if isinstance(outer, L1) or (isinstance(outer, L2 | LInf) and k == 1):
+        return 0.5
+    return None
+
+
 def has_scale(outer: AbstractOuter, k: int) -> bool:
     """Return whether f bends somewhere between small and large residuals: its minimiser then
     depends on their units.

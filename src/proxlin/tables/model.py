@@ -24,8 +24,9 @@ from .asked import CONVEX, Asked
 from .columns import Encoder, Feature
 from .findings import Findings, packed, unpacked
 from .formula import Formula, Term
+from .outputs import predict
 from .standardize import Units
-from .training import network_of, predict
+from .training import network_of
 
 FORMAT = 2  # of the file; another one is refused
 DEEPEST = 16  # trees; a deeper one has more nodes than any fit makes

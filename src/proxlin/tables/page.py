@@ -207,8 +207,9 @@ def draw(report: Report) -> tuple[Figure, list[Point]]:
             np.concatenate([y, report.predictions[report.model.asked.loss][:SHOWN, j]])
         )
         axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
+        # least squares has nothing beside it
         for (loss, z), look in zip(
-            report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=True
+            report.predictions.items(), ((BLUE, "o"), (ORANGE, "x")), strict=False
         ):
             points += _draw_rows(
                 axes, j, shown_loss(loss), look, y, z[:SHOWN, j], (low, high)

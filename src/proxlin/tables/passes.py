@@ -19,6 +19,7 @@ from ..inners import residual
 from ..problem import MeanOfLosses
 from ..types import Params
 from .described import SAMPLE, VALIDATION, Described, Plan
+from .outputs import predict
 from .search import losses_of, nearer
 from .standardize import Units
 from .training import (
@@ -36,7 +37,6 @@ from .training import (
     begin,
     columns_for,
     onward,
-    predict,
     resized,
 )
 

@@ -32,6 +32,7 @@ from ..types import Params
 from .asked import Asked
 from .boosting import Boosting, bins_of, cuts_of, grown, in_units, seeds
 from .losses import NEARLY_SUPPORT, has_scale, outer_of
+from .outputs import predict
 from .standardize import LEAST, Units, residual_scale, units_of
 from .training import (
     STOCHASTIC,
@@ -40,7 +41,6 @@ from .training import (
     Setting,
     Task,
     columns_for,
-    predict,
     solver_of,
     train,
 )
@@ -413,16 +413,25 @@ def cross_validated(
 
 
 def losses_of(task: Task, errors: np.ndarray) -> np.ndarray:
-    """Return the loss of each error."""
+    """Return the loss of each error, (settings, rows) of (settings, rows, targets)."""
     outer = task.outer()
     if task.loss == "squared":
         outer = L2()
-    return np.asarray(_losses(outer, errors))
+    rows = errors.reshape(-1, errors.shape[-1])
+    # Folds and mixtures have all numbers of rows; in blocks of one size they share a program.
+    size = bucket(len(task.x))
+    found = []
+    for start in range(0, len(rows), size):
+        block = np.zeros((size, rows.shape[1]))
+        some = rows[start : start + size]
+        block[: len(some)] = some
+        found.append(np.asarray(_losses(outer, block))[: len(some)])
+    return np.concatenate(found).reshape(errors.shape[:-1])
 
 
 @compiled
 def _losses(outer: AbstractOuter, errors: Array) -> Array:
-    return jax.vmap(jax.vmap(outer.value))(errors)
+    return jax.vmap(outer.value)(errors)
 
 
 def unseen_errors(

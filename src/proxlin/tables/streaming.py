@@ -45,12 +45,13 @@ from .linear import (
     lines_of,
 )
 from .losses import NORMAL, has_scale, outer_of
+from .outputs import Map, predict
 from .passes import Drawn, network_of_parts
 from .search import Found, mixed_with, of_residuals, reach_of, search, within_reach
 from .standardize import Units, residual_scale, units_of
 from .sums import ALL, JUDGED, TRAINED, Loss, design_of, fitted, independent_columns
 from .sums import Line as Asking
-from .training import Map, Say, Task, network_of, predict
+from .training import Say, Task, network_of
 
 WORST = 1000  # rows that are kept for each way in which a row can be far
 FEWEST = 100  # rows in memory of each kind that a fit in parts needs
@@ -60,8 +61,8 @@ LEAST = 1e-9  # of a target's scale: the length below which a norm is rounded
 def fit_parts(
     parts: AbstractParts, asked: Asked, say: Say, sizes: Sizes | None = None
 ) -> Report:
-    """Fit the loss asked for to a table in parts, and tell how it and least squares do on rows held
-    out.
+    """Fit the loss asked for to a table in parts, and tell how it and linear least squares do on rows
+    held out.
     """
     start = time.perf_counter()
     if asked.solver != "auto":
@@ -80,7 +81,10 @@ def fit_parts(
             )
     say("linear fits", 0.1)
     losses = tuple(dict.fromkeys((asked.loss, "squared")))
-    without = TRAINED if asked.hidden else JUDGED
+    # a mixture needs rows for its weights; a linear fit that is judged sees them too
+    seen: dict[str, tuple[int, ...]] = dict.fromkeys(losses, JUDGED)
+    if asked.hidden:
+        seen[asked.loss] = TRAINED
     units = units_of(kept.X, kept.y, kept.s)
     columns = independent_columns(parts, table, units)
     check_rows(table.rows, len(columns) + 1, asked)
@@ -91,7 +95,7 @@ def fit_parts(
         )
         for loss in losses
     }
-    wanted = [(loss, without) for loss in losses] + [(asked.loss, ALL)]
+    wanted = [(loss, seen[loss]) for loss in losses] + [(asked.loss, ALL)]
     asking = [samples[loss].asking(each) for loss, each in wanted]
     scales = [samples[loss].scale for loss, _ in wanted]
     lines, rest = fitted(parts, table, asking, columns, scales)
@@ -102,20 +106,16 @@ def fit_parts(
         )
         straight[wanted[i]] = Straight(own, table.encoder.width)
     summary = straight[(asked.loss, ALL)]
-    found: dict[str, Found | Straight] = {}
+    found: dict[str, Found | Straight] = {
+        loss: straight[(loss, seen[loss])] for loss in losses
+    }
     far = 0
-    for i, loss in enumerate(losses):
-        here = lambda what, share, i=i: say(
-            f"{shown_loss(losses[i])}: {what}",
-            0.3 + 0.6 * (i + share) / len(losses),
+    if asked.hidden:
+        here = lambda what, share: say(
+            f"{shown_loss(asked.loss)}: {what}", 0.3 + 0.6 * share
         )
-        line = straight[(loss, without)]
-        if asked.hidden:
-            found[loss] = _mixture(
-                parts, table, dataclasses.replace(asked, loss=loss), line, here
-            )
-        else:
-            found[loss] = line
+        line = straight[(asked.loss, TRAINED)]
+        found[asked.loss] = _mixture(parts, table, asked, line, here)
     last = found[asked.loss] if asked.hidden else summary
     if isinstance(last, Found):
         far = last.far

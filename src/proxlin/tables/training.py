@@ -26,7 +26,6 @@ from ..inners import residual
 from ..networks import MLP, Trees, WithLinear, WithTrees
 from ..outers import AbstractOuter
 from ..problem import AbstractProblem, MeanOfLosses
-from ..problem.base import bucket
 from ..run import minimize
 from ..run.auto import choose
 from ..run.loop import Limits, advance
@@ -36,6 +35,7 @@ from ..solvers.base import AbstractSolver
 from ..solvers.wrappers import AbstractWrapper
 from ..types import Params
 from .losses import at_scale, outer_of
+from .outputs import Map
 
 PASSES = 10  # over the data in a fit by mini-batches
 PASSES_SINGLE = 30  # and in one by single rows
@@ -48,13 +48,9 @@ DRAWN = 100  # steps whose randomness is drawn at once
 FITS = 5  # stochastic fits that run as one
 MANY = 10_000  # rows, above which copies of fits cost more than another compilation
 ADAM = 0.01  # its step at the start, in units of a setting
-CELLS = (
-    50_000  # rows times fits that are predicted at once; trees need kilobytes for each
-)
 EXACT_STEPS = 50
 EXACT_TOL = 1e-9
 LEAST_RIDGE = 1e-8  # of an exact fit: its answer is unique
-Map = MLP | WithLinear | Trees | WithTrees
 # what is being done, and the share of it that is done
 Say = Callable[[str, float], None]
 
@@ -118,6 +114,13 @@ class Task:
         )
 
 
+def _shapes(network: Map, count: int) -> Params:
+    """Return the shapes of the parameters of so many fits."""
+    one = jax.eval_shape(network.init, jax.random.key(0))
+    shape = lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
+    return jax.tree.map(shape, one)
+
+
 @compiled
 def _starts(network: Map, key: Array, members: Array, scales: Array) -> Params:
     def one(member: Array, scale: Array) -> Params:
@@ -151,9 +154,7 @@ def solver_of(task: Task) -> tuple[str, str]:
     if task.hidden:
         return "adam", "mini-batches train the networks of all settings at once"
     problem = task.problem(jnp.float64, 1.0, None)
-    w = jax.tree.map(
-        lambda leaf: leaf[0], task.starts([Setting(0.0, 1.0)], [0], jnp.float64)
-    )
+    w = task.network().init(jax.random.key(task.seed), jnp.float64)
     found, why = choose(problem, w)
     if found.name() not in SOLVERS:
         return "adam", "exact steps would take too long"
@@ -232,30 +233,6 @@ def _train_stochastic(
         starts = [members[j] for j in now]
         found.append(_all_at_once(task, chosen, weights[now], starts, part))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:m], *found)
-
-
-def predict(
-    network: Map, w: Params, x: Float[np.ndarray, "n p"]
-) -> Float[np.ndarray, "m n k"]:
-    """Predict with every fit, in batches of rows; what overflows is infinite or nan."""
-    w = jax.tree.map(jnp.asarray, w)
-    first = jax.tree.leaves(w)[0]
-    n = len(x)
-    size = min(bucket(n), max(1, CELLS // len(first)))
-    parts = []
-    for start in range(0, n, size):
-        # the last batch is filled up with the last row
-        rows = np.minimum(np.arange(start, start + size), n - 1)
-        # a number beyond float32 is infinite there, and so is what follows from it
-        with np.errstate(over="ignore"):
-            batch = jnp.asarray(x[rows], first.dtype)
-        parts.append(np.asarray(_predict(network, w, batch), np.float64))
-    return np.concatenate(parts, axis=1)[:, :n]
-
-
-@compiled
-def _predict(network: Map, w: Params, x: Array) -> Array:
-    return jax.vmap(lambda w: jax.vmap(lambda row: network(w, row))(x))(w)
 
 
 class Falling(AbstractSchedule):
@@ -344,7 +321,7 @@ def _all_at_once(
         task, x=np.pad(task.x, ((0, 0), (0, columns_for(p) - p)))
     )
     narrow = task.starts(settings, members, dtype)
-    w = resized(narrow, wide.starts(settings, members, dtype))
+    w = resized(narrow, _shapes(wide.network(), len(settings)))
     problem = wide.problem(dtype, 1.0, np.ones(n)).padded()
     rows = len(problem)
     s = np.zeros((len(settings), rows), np.float32)
