@@ -30,7 +30,7 @@ SHOWN = [
     for name in re.findall(r"^::: proxlin\.(\S+)$", page, re.MULTILINE)
 ]
 HEADING = re.compile(r"^([A-Z][A-Za-z ]+)\n(-+)$", re.MULTILINE)
-KNOWN = ("Parameters", "Returns", "Raises", "See Also", "Examples")
+KNOWN = ("Parameters", "Returns", "Raises", "Warns", "See Also", "Examples")
 
 
 def exported(room: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Many small problems side by side in lanes, against the same problems one by one."""
 
-import _thread
 import multiprocessing
+import signal
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -169,15 +170,18 @@ def test_wide_lanes_end_where_single_runs_end(name):
         assert float(problem(y).value(w)) == pytest.approx(float(value), rel=1e-12)
 
 
-def test_an_interrupt_ends_all_lanes(monkeypatch):
+def test_an_interrupt_ends_all_lanes(monkeypatch, request):
     """Ctrl-C reaches the main thread, which waits for the threads of the lanes."""
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 2)
     monkeypatch.setattr(many, "TURNS", 1)
+    # A process that was started in the background ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
     ended = []
 
     def show(self, count, total):
         if not ended:
-            _thread.interrupt_main()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         ended.append(count)
 
     monkeypatch.setattr(many.Progress, "show_count", show)

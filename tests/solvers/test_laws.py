@@ -663,18 +663,17 @@ def test_lbfgs_takes_the_steps_of_a_dense_inverse_and_ends_them_at_weak_wolfe_po
     )
     # the places of the oldest pairs are taken again from the fourth step on
     for t in range(8):
-        direction, before = _direction(state), state.at
-        order = [
-            (state.stored - 1 - i) % 3
-            for i in reversed(range(min(int(state.stored), 3)))
-        ]
+        pairs = state.pairs
+        before = state.at
+        direction = _direction(pairs, before.gradient)
+        stored = int(pairs.stored)
+        order = [i % 3 for i in range(max(0, stored - 3), stored)]
+        S = np.asarray(pairs.S)[order]
+        Y = np.asarray(pairs.Y)[order]
         dense = np.eye(before.w.size)
         if order:
-            y = np.asarray(state.turns[order[-1]])
-            dense /= float(state.scales[order[-1]]) * (y @ y)
-        for s, y in (
-            (np.asarray(state.moves[j]), np.asarray(state.turns[j])) for j in order
-        ):
+            dense *= (S[-1] @ Y[-1]) / (Y[-1] @ Y[-1])
+        for s, y in zip(S, Y, strict=True):
             left = np.eye(s.size) - np.outer(s, y) / (s @ y)
             dense = left @ dense @ left.T + np.outer(s, s) / (s @ y)
         np.testing.assert_allclose(
@@ -682,6 +681,6 @@ def test_lbfgs_takes_the_steps_of_a_dense_inverse_and_ends_them_at_weak_wolfe_po
         )
         state = step(state)
         moved, slope = state.at.w - before.w, (state.at.w - before.w) @ before.gradient
-        assert int(state.stored) == t + 1
+        assert int(state.pairs.stored) == t + 1
         assert state.at.value <= before.value + 1e-4 * slope
         assert 0.9 * slope <= moved @ state.at.gradient

@@ -72,6 +72,8 @@ class AbstractSet(eqx.Module):
 
     # a product of intervals: each entry is a block of its own
     separable: ClassVar[bool] = False
+    # a product of intervals that differ from entry to entry
+    entrywise: ClassVar[bool] = False
     round: ClassVar[bool] = False  # the unit ball of |.|_2
     unbounded: ClassVar[bool] = False  # all of R^k
     flat: ClassVar[bool] = False  # inside of {sum_j v_j = 1}: directions have the sum 0
@@ -135,6 +137,10 @@ class AbstractSet(eqx.Module):
         a solver has to take them apart: entries have an interval and a rho of their own. Else None.
         """
         return None
+
+    def tells_kinks(self) -> bool:
+        """Return whether `free` is known, beyond what every set has."""
+        return type(self).free is not AbstractSet.free
 
     def center(self, v: Blocks) -> Blocks:
         """Return an interior point, in the shape of v."""
@@ -503,6 +509,8 @@ class Intervals(AbstractBarrier):
     The arithmetic is that of `Box`. An end at infinity has no slack and no multiplier: both stay at 1, and nothing of
     them is counted.
     """
+
+    entrywise: ClassVar[bool] = True
 
     low: Array = eqx.field(converter=jnp.asarray)
     high: Array = eqx.field(converter=jnp.asarray)

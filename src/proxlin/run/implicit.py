@@ -23,7 +23,6 @@ from jaxtyping import Array
 
 from .. import subproblem
 from ..outers import AbstractProximable
-from ..outers.sets import AbstractSet
 from ..outers.structured import AbstractHinge
 from ..problem import AbstractProblem
 from ..solvers.curvature import Kinks
@@ -186,7 +185,7 @@ def _kinks(problem: AbstractProblem, w: Params) -> Kinks | None:
     sharp = isinstance(rho, float | np.ndarray) and np.asarray(rho) == 0
     if not np.any(sharp):
         return None
-    if type(V).free is AbstractSet.free:
+    if not V.tells_kinks():
         raise TypeError(
             f"The derivatives of an answer need to know where f has kinks, and {type(f).__name__} has a projection "
             f"alone; take its smoothing, {type(f).__name__}(...).smooth(nu), or give it a dual_set with `free`."

@@ -22,6 +22,13 @@ from ..solvers.base import AbstractSolver, Info
 from ..types import Key, Params
 
 
+def _scalar(x: Any) -> Any:
+    """Return a number as an array. Those of NumPy stay, as they need no transfer to a device before a
+    program is called.
+    """
+    return x if isinstance(x, np.generic) else jnp.asarray(x)
+
+
 class Limits(eqx.Module):
     """Where a run ends: at this count of steps, and, looked at after every epoch, where the measure
     is at most tol or so many passes are spent.
@@ -29,11 +36,10 @@ class Limits(eqx.Module):
     It ends too where no step helps, if `stalled` is set. A tol of -inf is never reached.
     """
 
-    # Scalars of NumPy need no transfer to a device before a program is called.
     steps: Array | np.int32
-    tol: Array | np.float32 = np.float32(-np.inf)
-    stalled: Array | np.bool_ = np.bool_(False)
-    passes: Array | np.float32 = np.float32(np.inf)
+    tol: Any = eqx.field(default=np.float32(-np.inf), converter=_scalar)
+    stalled: Any = eqx.field(default=np.bool_(False), converter=_scalar)
+    passes: Any = eqx.field(default=np.float32(np.inf), converter=_scalar)
 
 
 class Record(eqx.Module):

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from .. import subproblem
 from ..cost import Calls
-from ..outers.sets import AbstractSet, Intervals
+from ..outers.sets import AbstractSet
 from ..problem import (
     AbstractProblem,
     Expansion,
@@ -89,7 +89,7 @@ class Kinks(eqx.Module):
 
     def held(self) -> Array:
         """Return the entries of v that the gradient of f at u does not tell, (m, k)."""
-        if self.V.separable or isinstance(self.V, Intervals):
+        if self.V.separable or self.V.entrywise:
             return self.free
         held = jnp.any(self.free, axis=1, keepdims=True)
         return jnp.broadcast_to(held, self.free.shape)
