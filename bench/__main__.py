@@ -102,6 +102,11 @@ def main(argv: list[str] | None = None) -> int:
         help="write the table into docs/performance.md too",
     )
     parser.add_argument(
+        "--go-on",
+        action="store_true",
+        help="keep the benchmarks that the JSON has, and run those that it lacks",
+    )
+    parser.add_argument(
         "--from",
         dest="earlier",
         metavar="FILE",
@@ -148,7 +153,15 @@ def main(argv: list[str] | None = None) -> int:
         chosen = ALONE if arguments.ours else tuple(SUITE)
         if arguments.only is not None:
             chosen = (arguments.only,)
-        report = measure(chosen, file, ["--ours"] if arguments.ours else [])
+        before = None
+        if arguments.go_on and file is not None and file.is_file():
+            before = _earlier(file)
+            if before is None:
+                return _refuse(
+                    f"--go-on: {file} is not the JSON of a run of the suite."
+                )
+        options = ["--ours"] if arguments.ours else []
+        report = measure(chosen, file, options, before)
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
@@ -160,19 +173,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(
-    chosen: Sequence[str], file: Path | None, options: Sequence[str] = ()
+    chosen: Sequence[str],
+    file: Path | None,
+    options: Sequence[str] = (),
+    earlier: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run the chosen benchmarks with these options: the report of `table`, written to the file
-    after each of them.
+    after each of them. Those that an earlier report has are kept as they are.
     """
-    began, before = time.perf_counter(), os.getloadavg()[0]
+    before = os.getloadavg()[0]
     report = _about()
+    kept = {} if earlier is None else earlier["benchmarks"]
+    done = {name: part for name, part in kept.items() if part["status"] == "done"}
+    report["benchmarks"] = {name: done[name] for name in SUITE if name in done}
     for name in chosen:
+        if name in done:
+            continue
         print(f"== {SUITE[name]}", flush=True)
         part = _part(name, options)
-        report["benchmarks"][name] = part
+        parts = report["benchmarks"] | {name: part}
+        report["benchmarks"] = {name: parts[name] for name in SUITE if name in parts}
         report |= {
-            "seconds": time.perf_counter() - began,
+            "seconds": sum(part["seconds"] for part in parts.values()),
             "load": [before, os.getloadavg()[0]],
         }
         if file is not None:
@@ -204,6 +226,8 @@ def _writable(file: Path) -> bool:
 def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
     """One benchmark of the suite: its seconds, how it ended, and the rows it left."""
     start = time.perf_counter()
+    when = _now()
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         try:
@@ -213,7 +237,17 @@ def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             status = "interrupted"
         rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return {"seconds": time.perf_counter() - start, "status": status, "rows": rows}
+    return {
+        "seconds": time.perf_counter() - start,
+        "date": when,
+        "load": load,
+        "status": status,
+        "rows": rows,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _run(name: str, argv: list[str]) -> int:
@@ -229,7 +263,7 @@ def _run(name: str, argv: list[str]) -> int:
 
 def _about() -> dict[str, Any]:
     return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": _now(),
         "seconds": 0.0,
         "cpu": _cpu(),
         "cores": os.cpu_count(),

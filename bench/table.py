@@ -2,7 +2,7 @@
 of a page.
 
 {"date", "seconds", "cpu", "cores", "load": [before, after], "python", "versions": {name: version or None},
- "benchmarks": {name: {"seconds", "status": "done" | "failed" | "interrupted", "rows": [harness.Row]}}}
+ "benchmarks": {name: {"seconds", "date", "load", "status": "done" | "failed" | "interrupted", "rows": [harness.Row]}}}
 """
 
 import itertools
@@ -80,9 +80,17 @@ def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
             for line in lines
         )
         parts.append(
-            f"### {titles.get(name, name)}\n\n`python -m bench.suite.{name}`, {part['seconds']:.0f} s\n\n{rows}"
+            f"### {titles.get(name, name)}\n\n{_about_part(name, part)}\n\n{rows}"
         )
     return "\n\n".join(parts)
+
+
+def _about_part(name: str, part: Mapping[str, Any]) -> str:
+    """The command of a benchmark, how long it ran, and, as a run may go on later, when."""
+    said = f"`python -m bench.suite.{name}`, {part['seconds']:.0f} s"
+    if "date" not in part:
+        return said
+    return f"{said}; {part['date']}, load {part['load']:.1f}"
 
 
 def about(report: Mapping[str, Any]) -> list[str]:

@@ -228,3 +228,37 @@ def test_ctrl_c_keeps_the_rows_so_far(tmp_path, capsys):
     ] and "interrupted: robust" in found.stdout
     assert suite.main(["--from", str(file)]) == 130
     assert found.stdout.endswith(capsys.readouterr().out)
+
+
+def test_a_run_goes_on_where_it_was_stopped(monkeypatch, tmp_path, capsys):
+    """What is done is kept, what failed or was interrupted runs again, in the order of the suite."""
+    ran = []
+
+    def part(name, options):
+        ran.append(name)
+        return {
+            "seconds": 1.0,
+            "date": "now",
+            "load": 0.0,
+            "status": "done",
+            "rows": [],
+        }
+
+    monkeypatch.setattr(suite, "_part", part)
+    file = tmp_path / "run.json"
+    assert suite.main(["--only", "nist", "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    report["benchmarks"]["steps"] = report["benchmarks"]["nist"] | {"status": "failed"}
+    file.write_text(json.dumps(report))
+    for name in ("steps", "robust", "nist"):
+        options = ["--only", name, "--json", str(file), "--go-on"]
+        assert suite.main(options) == 0
+    assert ran == ["nist", "steps", "robust"]
+    assert list(json.loads(file.read_text())["benchmarks"]) == [
+        "robust",
+        "steps",
+        "nist",
+    ]
+    file.write_text("no report")
+    assert suite.main(["--only", "nist", "--json", str(file), "--go-on"]) == 2
+    assert "is not the JSON of a run of the suite" in capsys.readouterr().err
