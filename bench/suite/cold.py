@@ -137,9 +137,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[harness.Row]:
         repeats,
         {"run again": 2.0},
     )
-    network = (
-        "from sklearn.neural_network import MLPRegressor\nmodel = MLPRegressor(64)"
-    )
+    network = "from sklearn.neural_network import MLPRegressor\nmodel = MLPRegressor(hidden_layer_sizes=64)"
     mine = NETWORK.format(make=ours.format("hidden=64"))
     theirs = NETWORK.format(make=network)
     errors = [float(process(script)[1]) for script in (mine, theirs)]

@@ -106,7 +106,7 @@ def subproblem(n: int, k: int, d: int) -> tuple[Run, Mapping[str, Run | None]]:
     table.K = k
     A, b = table.make(n, d, 1)
     ours = table.Ours(A, b, 1e-3)
-    value = table.objective(A, b, 1e-3, np.asarray(ours.run()[1].d))
+    value = table.objective(A, b, 1e-3, np.asarray(ours.run()[1].w))
 
     def peer(solve: Callable[[], np.ndarray]) -> float | None:
         found: list[np.ndarray] = []
