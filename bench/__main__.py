@@ -165,9 +165,8 @@ def main(argv: list[str] | None = None) -> int:
     print("\n" + table.text(report, SUITE))
     if arguments.docs:
         page = PAGE.read_text(encoding="utf-8")
-        write_file(
-            PAGE, table.between_markers(page, table.markdown(report, SUITE)).encode()
-        )
+        text = table.markdown(report, SUITE, table.sections(page, SUITE))
+        write_file(PAGE, table.between_markers(page, text).encode())
     ended = {part["status"] for part in report["benchmarks"].values()}
     return 130 if "interrupted" in ended else 1 if "failed" in ended else 0
 
@@ -241,6 +240,7 @@ def _part(name: str, options: Sequence[str]) -> dict[str, Any]:
         "seconds": time.perf_counter() - start,
         "date": when,
         "load": load,
+        "cpu": _cpu(),
         "status": status,
         "rows": rows,
     }

@@ -2,7 +2,8 @@
 of a page.
 
 {"date", "seconds", "cpu", "cores", "load": [before, after], "python", "versions": {name: version or None},
- "benchmarks": {name: {"seconds", "date", "load", "status": "done" | "failed" | "interrupted", "rows": [harness.Row]}}}
+ "benchmarks": {name: {"seconds", "date", "load", "cpu", "status": "done" | "failed" | "interrupted",
+                       "rows": [harness.Row]}}}
 """
 
 import itertools
@@ -70,19 +71,39 @@ def text(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     )
 
 
-def markdown(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """The same as Markdown: a heading and a table for each benchmark."""
+def sections(page: str, titles: Mapping[str, str]) -> dict[str, str]:
+    """The sections of a page by the names of their benchmarks, without their headings."""
+    parts = page.partition(BEGIN)[2].partition(END)[0].split("\n### ")[1:]
+    texts = dict(part.split("\n", 1) for part in parts)
+    return {
+        name: texts[title].strip() for name, title in titles.items() if title in texts
+    }
+
+
+def markdown(
+    report: Mapping[str, Any],
+    titles: Mapping[str, str],
+    earlier: Mapping[str, str] | None = None,
+) -> str:
+    """The same as Markdown: a heading and a table for each benchmark. Earlier sections stay where
+    the report has none.
+    """
     parts = ["\n".join(f"- {line}" for line in (*about(report), *closing(report)))]
+    written = {
+        name: f"### {titles.get(name, name)}\n\n{text}"
+        for name, text in (earlier or {}).items()
+    }
     for name, part in report["benchmarks"].items():
         lines = [HEAD, ("---",) * len(HEAD), *(map(cells, part["rows"]))]
         rows = "\n".join(
             f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |"
             for line in lines
         )
-        parts.append(
+        written[name] = (
             f"### {titles.get(name, name)}\n\n{_about_part(name, part)}\n\n{rows}"
         )
-    return "\n\n".join(parts)
+    known = [*titles, *(name for name in written if name not in titles)]
+    return "\n\n".join([*parts, *(written[name] for name in known if name in written)])
 
 
 def _about_part(name: str, part: Mapping[str, Any]) -> str:
@@ -90,7 +111,7 @@ def _about_part(name: str, part: Mapping[str, Any]) -> str:
     said = f"`python -m bench.suite.{name}`, {part['seconds']:.0f} s"
     if "date" not in part:
         return said
-    return f"{said}; {part['date']}, load {part['load']:.1f}"
+    return f"{said}; {part['date']}, load {part['load']:.1f}, {part['cpu']}"
 
 
 def about(report: Mapping[str, Any]) -> list[str]:

@@ -262,3 +262,16 @@ def test_a_run_goes_on_where_it_was_stopped(monkeypatch, tmp_path, capsys):
     file.write_text("no report")
     assert suite.main(["--only", "nist", "--json", str(file), "--go-on"]) == 2
     assert "is not the JSON of a run of the suite" in capsys.readouterr().err
+
+
+def test_what_a_run_lacks_stays_on_the_page(report):
+    """In the order of the suite, and without a second copy."""
+    page = f"{table.BEGIN}\nold\n{table.END}"
+    whole = table.between_markers(page, table.markdown(report, suite.SUITE))
+    later = report | {"benchmarks": {"robust": report["benchmarks"]["steps"]}}
+    kept = table.sections(whole, suite.SUITE)
+    assert set(kept) == {"steps", "nist"}
+    text = table.markdown(later, suite.SUITE, kept)
+    titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
+    assert titles == [suite.SUITE[name] for name in ("robust", "steps", "nist")]
+    assert kept["steps"] in text
