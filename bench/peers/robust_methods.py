@@ -101,35 +101,40 @@ class Task:
 def prox_linear(task: Task) -> Run:
     import proxlin as px
 
-    return by_minimize(task, px.prox_linear(), "steps")
+    return by_solve(task, px.prox_linear())
 
 
 def lbfgs(task: Task) -> Run:
-    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01, with the 50 pairs of the peers; a record
-    every ten steps.
-    """
+    """On problem.smooth(0.02), F_nu <= F <= F_nu + 0.01, with the 50 pairs of the peers."""
     import proxlin as px
 
-    return by_minimize(task, px.lbfgs(0.02, memory=50), "steps", 10)
+    return by_solve(task, px.lbfgs(0.02, memory=50))
 
 
-def by_minimize(task: Task, solver: Any, budget: str, scale: int = 1) -> Run:
-    """`scale` steps or passes as one iteration: px.minimize where points are to be seen, and
-    px.solve, one compiled loop as that of the peers, where they are not.
+def by_solve(task: Task, solver: Any) -> Run:
+    """px.minimize where points are to be seen, at its records, and a jitted px.solve, one compiled
+    loop as that of the peers, where they are not.
     """
+    import jax
     import jax.numpy as jnp
 
     import proxlin as px
 
+    def solved(w: Any, count: Any) -> Any:
+        start = task.unravel(w)
+        return task.ravel(px.solve(task.problem, start, solver, steps=count).w)
+
+    whole = jax.jit(solved)
+
     def run(w: np.ndarray, count: int, see: Callable | None = None) -> Any:
-        budgets: dict[str, Any] = {budget: scale * count}
-        start = task.unravel(jnp.asarray(w))
         if see is None:
-            found = px.solve(task.problem, start, solver, **budgets)
-            return task.ravel(found.w).block_until_ready()
-        clock = itertools.count()
-        stop = lambda w, _: bool(see(next(clock), task.ravel(w)))
-        found = px.minimize(task.problem, start, solver, stop=stop, **budgets)
+            return whole(w, count).block_until_ready()
+
+        def stop(w: Any, record: Any) -> bool:
+            return bool(see(int(record["step"]), task.ravel(w)))
+
+        start = task.unravel(jnp.asarray(w))
+        found = px.minimize(task.problem, start, solver, steps=count, stop=stop)
         return task.ravel(found.w)
 
     return run

@@ -18,6 +18,7 @@ and its Gram matrix at each step, ours too; --all takes it in.
 """
 
 import argparse
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -43,12 +44,13 @@ FIRST = dict.fromkeys(SIZES, "lbfgs")  # which of ours the ratios are of
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run from one start came to: (iteration, F) where F was less than before, and if it was
-    cut off.
+    """What a run from one start came to: (iteration, F) where F was less than before, if it was cut
+    off, and the iterations from one look to the next.
     """
 
     falls: list[tuple[int, float]]
     cut: bool
+    apart: int
 
     def least(self) -> float:
         return self.falls[-1][1]
@@ -64,9 +66,13 @@ def trace(task: Task, run: Run, w: np.ndarray, limit: float) -> Trace:
 
     falls: list[tuple[int, float]] = [(0, float(task.value(w)))]
     off, cut, start = 0.0, False, time.perf_counter()
+    last = 0
+    apart = 1
 
     def see(t: int, point: Any) -> None:
-        nonlocal off, cut
+        nonlocal off, cut, last, apart
+        apart = max(1, t - last)
+        last = t
         jax.block_until_ready(point)  # what the method still computes is on its clock
         now = time.perf_counter()
         value, cut = float(task.value(point)), now - start - off > limit
@@ -78,7 +84,7 @@ def trace(task: Task, run: Run, w: np.ndarray, limit: float) -> Trace:
 
     with suppress(Stop):
         run(w, 10**6, see)
-    return Trace(falls, cut)
+    return Trace(falls, cut, apart)
 
 
 def warm(run: Run, w: np.ndarray) -> float:
@@ -94,16 +100,17 @@ def warm(run: Run, w: np.ndarray) -> float:
     return seconds
 
 
-def met(
-    task: Task, run: Run, w: np.ndarray, goal: float, count: int | None
-) -> int | None:
-    """The iterations after which the whole run meets the goal: `count`, or more where rounding
-    leads it another way.
+def met(task: Task, run: Run, w: np.ndarray, goal: float, found: Trace) -> int | None:
+    """The iterations after which the whole run meets the goal: those from the look before `count`
+    on, up to `count`, or more where rounding leads it another way.
     """
+    count = found.count(goal)
     if not count:
         return None
-    tries = (int(count * (1 + i / 20)) + i for i in range(21))
-    return next((more for more in tries if task.value(run(w, more)) <= goal), None)
+    until = range(max(1, count - found.apart + 1), count)
+    beyond = (int(count * (1 + i / 20)) + i for i in range(21))
+    tries = itertools.chain(until, beyond)
+    return next((many for many in tries if task.value(run(w, many)) <= goal), None)
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,7 @@ def contest(
     ]
     counts = {
         method: [
-            met(task, run, w, goal, found.count(goal))
+            met(task, run, w, goal, found)
             for w, goal, found in zip(task.starts, goals, traces[method], strict=True)
         ]
         for method, run in runs.items()

@@ -4,9 +4,9 @@ result = solve_many(problems, w)              a leading axis of problems, or of 
 best, values = multistart(problem, starts)
 """
 
-import copy
 import multiprocessing
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -322,14 +322,6 @@ class _Batch:
         """Return the problem and the start that these arrays make."""
         return self.treedef.unflatten(leaves)
 
-    def part(self, index: np.ndarray) -> "_Batch":
-        """Return the batch of these problems alone."""
-        part = copy.copy(self)
-        pairs = zip(self.leaves, self.axes, strict=True)
-        part.leaves = [x[index] if axis == 0 else x for x, axis in pairs]
-        part.count = index.size
-        return part
-
     def first(self) -> tuple[AbstractProblem, Params]:
         """Return the first problem and its start."""
         pairs = zip(self.leaves, self.axes, strict=True)
@@ -398,7 +390,7 @@ def _solved(
     result, _ = Compiled(static, solver)(_judge_all, batch.leaves, limits, found)
     left = np.flatnonzero(np.asarray(found.goes_on))
     if left.size:
-        result = _go_on(batch, solver, key, limits, slots, found, left, result)
+        result = _go_on(static, solver, batch, limits, found, left, result)
     return eqx.tree_at(lambda r: r.w, result, eqx.combine(result.w, batch.rest))
 
 
@@ -492,22 +484,70 @@ def _judge_all(
 
 
 def _go_on(
-    batch: _Batch,
+    static: Static,
     solver: AbstractSolver,
-    key: Key,
+    batch: _Batch,
     limits: Limits,
-    slots: int,
     found: Found,
     left: np.ndarray,
     result: Result,
 ) -> Result:
-    """Let these problems go on from where their lanes ended, with all that the solver can do."""
-    part = batch.part(left)
-    heads = jax.tree.map(lambda x: x[left], found)
-    run = _Run(part, solver, key, limits, min(slots, left.size), heads)
-    ended = run.all(Progress(False, None, left.size, "solve_many"))
-    ended = eqx.tree_at(lambda r: r.w, ended, eqx.filter(ended.w, is_parameter))
-    return jax.tree.map(lambda all, x: all.at[left].set(x), result, ended)
+    """Let these problems go on from where their lanes ended, with all that the solver can do: one
+    after the other on each core. Side by side, each step would do the work of every kind of step
+    (a `cond` under `vmap` takes both branches), and last as long as the slowest one.
+    """
+    program = Compiled(static, solver)
+
+    def one(i: np.integer) -> Result:
+        return program(_from_lane, batch.leaves, np.int32(i), limits, found)[0]
+
+    ended = [one(left[0])]  # it compiles; all threads then find the program
+    ended += _on_threads(one, list(left[1:]))
+    rows = jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *ended)
+    return jax.tree.map(lambda all, x: all.at[left].set(x), result, rows)
+
+
+def _from_lane(
+    static: Static,
+    solver: AbstractSolver,
+    leaves: list,
+    index: Array,
+    limits: Limits,
+    found: Found,
+) -> Result:
+    """Return the result of one problem that goes on from where its lane ended."""
+    pairs = zip(leaves, static.axes, strict=True)
+    mine = [x[index] if axis == 0 else x for x, axis in pairs]
+    problem, w = static.treedef.unflatten(mine)
+    start = problem.feasible(w)
+    head = jax.tree.map(lambda x: x[index], found)
+    _, unravel = ravel_pytree(start)
+    state = eqx.tree_at(
+        lambda s: (s.w, s.value, s.first, s.kappa, s.t),
+        initial_state(problem, solver, start),
+        (unravel(head.w), head.value, head.first, head.kappa, head.steps),
+    )
+    prices = solver.prices(problem, w)
+    calls = Calls(value=head.values)
+    key = jax.random.key(0)  # exact steps draw nothing
+    _, record = advance(problem, solver, state, key, head.steps, limits, prices, calls)
+    return judged(problem, start, head.first, record, limits, prices)
+
+
+def _on_threads(one: Callable, arguments: list) -> list:
+    """Return one(x) for each argument, some at a time: a thread for each core, as a program of small
+    operations runs on one core. An interrupt, or an error, ends all of them.
+    """
+    ended = threading.Event()
+
+    def unless_ended(x: Any) -> Any:
+        return None if ended.is_set() else one(x)
+
+    with ThreadPoolExecutor(max(1, multiprocessing.cpu_count())) as pool:
+        try:
+            return list(pool.map(unless_ended, arguments))
+        finally:
+            ended.set()
 
 
 class _Run:
@@ -520,11 +560,9 @@ class _Run:
         key: Key,
         limits: Limits,
         slots: int,
-        heads: Found | None = None,
     ):
         self.batch = batch
         self.slots = slots
-        self.heads = heads
         self.key = key
         self.limits = limits
         self.program = Compiled(Static(batch.treedef, tuple(batch.axes)), solver)
@@ -568,10 +606,8 @@ class _Run:
     def _round(self, arguments: tuple, slots: _Slots | None) -> Any:
         leaves, key, index, fresh = arguments
         if slots is None:
-            slots, _ = self.program(_first_slots, leaves, index, self.heads)
-        return self.program(
-            _one_round, leaves, key, index, fresh, slots, self.limits, self.heads
-        )
+            slots, _ = self.program(_first_slots, leaves, index)
+        return self.program(_one_round, leaves, key, index, fresh, slots, self.limits)
 
     def _on(self, x: np.ndarray) -> Array:
         """Return the array where the slots are."""
@@ -588,21 +624,11 @@ def _placement(slots: int) -> NamedSharding | None:
     return NamedSharding(Mesh(np.asarray(devices), ("slots",)), PartitionSpec("slots"))
 
 
-def _new_slot(
-    problem: AbstractProblem, solver: AbstractSolver, w: Params, head: Found | None
-) -> _Slots:
-    """Return a slot at the start of a problem, or where its lane ended."""
+def _new_slot(problem: AbstractProblem, solver: AbstractSolver, w: Params) -> _Slots:
+    """Return a slot at the start of a problem."""
     w = problem.feasible(w)
     state = initial_state(problem, solver, w)
-    if head is None:
-        return _Slots(problem.value(w), state, jnp.int32(0), Calls())
-    _, unravel = ravel_pytree(w)
-    state = eqx.tree_at(
-        lambda s: (s.w, s.value, s.first, s.kappa, s.t),
-        state,
-        (unravel(head.w), head.value, head.first, head.kappa, head.steps),
-    )
-    return _Slots(head.first, state, head.steps, Calls(value=head.values))
+    return _Slots(problem.value(w), state, jnp.int32(0), Calls())
 
 
 def _first_slots(
@@ -610,17 +636,15 @@ def _first_slots(
     solver: AbstractSolver,
     leaves: list,
     index: Array,
-    heads: Found | None,
 ) -> _Slots:
     """Return slots of the right shapes, whose contents nobody looks at."""
 
-    def one(leaves: list, head: Found | None) -> _Slots:
+    def one(leaves: list) -> _Slots:
         problem, w = static.treedef.unflatten(leaves)
-        return _new_slot(problem, solver, w, head)
+        return _new_slot(problem, solver, w)
 
     taken = static.taken(leaves, index)
-    heads = jax.tree.map(lambda x: x[index], heads)
-    return jax.vmap(one, in_axes=(list(static.axes), 0))(taken, heads)
+    return jax.vmap(one, in_axes=(list(static.axes),))(taken)
 
 
 def _one_round(
@@ -632,16 +656,15 @@ def _one_round(
     fresh: Array,
     slots: _Slots,
     limits: Limits,
-    heads: Found | None,
 ) -> tuple[_Slots, Result, Array]:
     """Take up to ROUND epochs of steps in every slot, and return what each would answer now."""
 
     def one(
-        leaves: list, i: Array, fresh: Array, slot: _Slots, head: Found | None
+        leaves: list, i: Array, fresh: Array, slot: _Slots
     ) -> tuple[_Slots, Result, Array]:
         problem, w = static.treedef.unflatten(leaves)
         prices = solver.prices(problem, w)
-        new = _new_slot(problem, solver, w, head)
+        new = _new_slot(problem, solver, w)
         slot = jax.tree.map(lambda x, y: jnp.where(fresh, x, y), new, slot)
         some = slot.step + ROUND * solver.epoch(problem)
         part = Limits(
@@ -658,7 +681,6 @@ def _one_round(
         return _Slots(slot.start, state, record.step, calls), result, over
 
     taken = static.taken(leaves, index)
-    heads = jax.tree.map(lambda x: x[index], heads)
-    return jax.vmap(one, in_axes=(list(static.axes), 0, 0, 0, 0))(
-        taken, index, fresh, slots, heads
+    return jax.vmap(one, in_axes=(list(static.axes), 0, 0, 0))(
+        taken, index, fresh, slots
     )
