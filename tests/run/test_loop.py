@@ -62,3 +62,12 @@ def test_it_ends_at_a_tolerance_or_where_no_step_helps(run):
     adaptive = px.prox_linear()
     _, stalled = run(adaptive, start(adaptive), 0, Limits(jnp.int32(60), stalled=True))
     assert bool(stalled.info.stalled) and int(stalled.step) < 60
+
+
+def test_a_small_kappa_does_not_look_like_the_end():
+    """The first step of w^2 = 4 from 10 goes to 5.2, with kappa |w+ - w| = 5e-14."""
+    problem = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), jnp.full((1, 1), 4.0))
+    for solver in (px.prox_linear(1e-14), px.prox_linear(1e-14, accelerated=True)):
+        found = px.minimize(problem, jnp.full(1, 10.0), solver, tol=1e-6)
+        assert found.status == "converged"
+        assert float(found.w[0]) == pytest.approx(2.0, abs=1e-9)

@@ -23,8 +23,8 @@ from ..cost import Calls
 from ..outers.sets import AbstractSet
 from ..problem import AbstractProblem, MeanOfLosses
 from ..solvers import curvature
-from ..solvers.base import AbstractSolver, stationarity
-from ..solvers.damping import ACCEPT, TRIES, Damping, share
+from ..solvers.base import AbstractSolver, stationarity_of_step
+from ..solvers.damping import ACCEPT, TRIES, Damping, noise_of, share
 from ..solvers.prox_linear import ProxLinearAdaptive
 from ..subproblem import dual_set, is_dense, target
 from ..subproblem.certificate import rounding
@@ -424,7 +424,13 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
     rejected = active & ~taken
     length = _length(trial.moved)
     stalled = ~(look.value <= at.value) | enough | (length == 0)
-    measure = stationarity(run.damping.kappa * length, run.kappa, at.size)
+    measure = stationarity_of_step(
+        run.damping.kappa * length,
+        run.kappa,
+        at.value - trial.model,
+        at.size,
+        noise_of(at.size, run.first),
+    )
     steps = run.steps + 1
     values = run.values + 1
 

@@ -61,11 +61,12 @@ def minimize(
     The parameters are the floating-point leaves of w, all in float32 or all in float64; a number
     among them comes back as an array of no axes, and leaves that are no arrays are carried along.
 
-    The run ends at the first record at or past `passes` or `steps`, when kappa |w+ - w| is at most
-    tol sqrt(kappa |F|), which does not depend on units, when `stop(w, record)` says so, when no
-    step helps, or when it diverges. The default budget is 100 steps for full-batch solvers and 100
-    passes for the others. The same seed gives the same bits on the same machine with the same
-    number of threads; with another number, sums over all samples may be rounded differently.
+    The run ends at the first record at or past `passes` or `steps`, when a step promises to lower F
+    by at most tol^2/2 |F| and kappa |w+ - w| is at most tol sqrt(kappa |F|), neither of which
+    depends on units, when `stop(w, record)` says so, when no step helps, or when it diverges. The
+    default budget is 100 steps for full-batch solvers and 100 passes for the others. The same seed
+    gives the same bits on the same machine with the same number of threads; with another number,
+    sums over all samples may be rounded differently.
 
     Parameters
     ----------
@@ -408,8 +409,8 @@ class _Run:
         info = self.info
         if status == Status.converged and info.measure is not None and info.stalled:
             text = (
-                "F is stationary to the accuracy of the arithmetic: kappa |w+ - w| is "
-                f"{float(info.measure):.0e} sqrt(kappa |F|)."
+                "F is stationary to the accuracy of the arithmetic: a step promises to lower it by "
+                f"{float(info.measure) ** 2 / 2:.0e} |F|."
             )
         if status == Status.diverged:
             text += f" {self.solver.remedy()}"

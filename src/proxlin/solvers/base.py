@@ -389,6 +389,19 @@ def stationarity(slope: Array, kappa: Array, value: Array) -> Array:
     return slope / jnp.sqrt(size)
 
 
+def stationarity_of_step(
+    slope: Array, kappa: Array, decrease: Array, value: Array, noise: Array
+) -> Array:
+    """Return `stationarity`, or sqrt(2 decrease / |F|) if that is larger: a step says how far from stationary w is
+    by the decrease that its model promises too.
+
+    kappa |w+ - w| alone is small wherever kappa is, however far the minimum. A promise up to the noise is rounding.
+    """
+    size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny)
+    promised = jnp.where(decrease > noise, decrease, jnp.zeros_like(decrease))
+    return jnp.maximum(stationarity(slope, kappa, value), jnp.sqrt(2 * promised / size))
+
+
 def check_penalty(problem: AbstractProblem, takes: bool, who: str) -> None:
     """Raise a sentence where a problem has a penalty that its solver cannot take."""
     if problem.penalty is None or takes:

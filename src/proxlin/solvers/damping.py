@@ -115,6 +115,11 @@ def accepted(
     )
 
 
+def noise_of(scale: Array, first: Array) -> Array:
+    """Return the decrease of F that is lost in round-off, where F has this size, and `first` at the first iterate."""
+    return 10 * jnp.finfo(scale.dtype).eps * jnp.maximum(scale, jnp.abs(first))
+
+
 def share(
     value: Array, model: Array, scale: Array, start: Array, first: Array
 ) -> Array:
@@ -124,8 +129,7 @@ def share(
     be had. Round-off is relative to the size of F now, or at the first iterate if that is larger: a
     residual phi = prediction - y comes with the round-off of y, of which F there gives an idea.
     """
-    eps = jnp.finfo(start.dtype).eps
-    noise = 10 * eps * jnp.maximum(scale, jnp.abs(first))
+    noise = noise_of(scale, first)
     predicted = start - model
     positive = jnp.where(predicted > 0, predicted, jnp.ones_like(predicted))
     ratio = (start - value) / positive

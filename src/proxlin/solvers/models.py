@@ -17,7 +17,8 @@ from ..cost import Calls, Cost, Prices
 from ..problem import AbstractProblem, Expansion, LinearMap, MeanOfLosses
 from ..shown import shown
 from ..types import Key, Number, Params
-from .base import AbstractInnerSolver, Info, stationarity
+from .base import AbstractInnerSolver, Info, stationarity_of_step
+from .damping import noise_of
 
 HALVINGS = 30  # of [0, 1] in a truncated step: a billionth of the step
 
@@ -340,7 +341,12 @@ class ProxLinear(AbstractModel):
         kappa = 1 / step
         answer = self.solve(problem, self.expand(problem, w), kappa)
         slope = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
-        measure = stationarity(slope, kappa, answer.scale)
+        assert answer.start is not None
+        size = answer.scale
+        promised = answer.start - answer.value
+        measure = stationarity_of_step(
+            slope, kappa, promised, size, noise_of(size, size)
+        )
         calls = None
         if not subproblem.is_exact(problem, w):
             calls = Calls(push=answer.pushes, pull=answer.pulls)

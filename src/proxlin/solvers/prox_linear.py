@@ -23,8 +23,8 @@ from ..schedules import Constant
 from ..subproblem.newton import SHARE
 from ..types import Number, Params
 from . import curvature
-from .base import AbstractSolver, Info, stationarity
-from .damping import TRIES, Accepted, Damping, Trial, accepted, plain
+from .base import AbstractSolver, Info, stationarity_of_step
+from .damping import TRIES, Accepted, Damping, Trial, accepted, noise_of, plain
 from .model_based import ModelBased
 from .models import ProxLinear
 
@@ -90,7 +90,14 @@ class ProxLinearAdaptive(AbstractSolver):
         kappa = found.damping.kappa
         dual = None if state.dual is None else trial.answer.v
         after = AdaptiveState(new, least, state.first, kappa, state.t + 1, memory, dual)
-        measure = stationarity(trial.slope, state.kappa, trial.answer.scale)
+        size = trial.answer.scale
+        measure = stationarity_of_step(
+            trial.slope,
+            state.kappa,
+            start - trial.answer.value,
+            size,
+            noise_of(size, state.first),
+        )
         return after, Info(calls, measure, stalled, trial.answer.gap)
 
     def _found(
@@ -292,7 +299,13 @@ class ProxLinearAccelerated(AbstractSolver):
         after = AcceleratedState(new, least, state.first, z, kappa, state.t + 1)
 
         moved = optax.tree.norm(optax.tree.sub(of_x.w, x))
-        measure = stationarity(kappa * moved, state.kappa, of_x.scale)
+        measure = stationarity_of_step(
+            kappa * moved,
+            state.kappa,
+            state.value - of_x.value,
+            of_x.scale,
+            noise_of(of_x.scale, state.first),
+        )
         calls = found.calls + Calls(value=1, push=of_y.pushes, pull=of_y.pulls)
         return after, Info(calls, measure, ~keep, of_x.gap)
 

@@ -5,6 +5,7 @@
 `expand(problem, w)` gives the expansion (w, c, u, J), or a linear map where J is too large to form.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -68,7 +69,8 @@ class Answer(eqx.Module):
 
     The gap is that of w as it is returned, rounded; `error` is the part of it that bounds rounding.
     `scale` is the size of F at the anchor, the sum of its terms without their signs: what
-    tolerances are relative to. `pushes` and `pulls` count the calls of a matrix-free solve.
+    tolerances are relative to. `start` is F there, so that the step promises a decrease of start -
+    value. `pushes` and `pulls` count the calls of a matrix-free solve.
     """
 
     w: Params
@@ -80,6 +82,7 @@ class Answer(eqx.Module):
     iterations: Array
     pushes: Array
     pulls: Array
+    start: Array | None = None
 
 
 def structure(problem: AbstractProblem, w: Params) -> type[AbstractStructured] | None:
@@ -230,18 +233,23 @@ def _by_method(
     c = expansion.c
     rho = jnp.asarray(rho).astype(dtype) * c
     u = c[:, None] * expansion.u
-    size = jnp.sum(jnp.abs(V.value(u, rho))) + jnp.abs(_at(quadratic, expansion.w))
+    terms = V.value(u, rho)
+    others = [_at(quadratic, expansion.w)]
     if penalty is not None:
-        size = size + jnp.abs(penalty.value(expansion.w))
+        others.append(penalty.value(expansion.w))
+    size = jnp.sum(jnp.abs(terms)) + sum(jnp.abs(x) for x in others)
+    start = jnp.sum(terms) + sum(others)
     goal = target(tol, size) / 2  # the other half is left to rounding
     if penalty is not None:
         assert not isinstance(expansion, AbstractStructured)  # see `structure`
-        return _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
-    if isinstance(expansion, Expansion):
-        return _dense(expansion, quadratic, V, rho, u, size, goal, v0)
-    if isinstance(expansion, AbstractStructured):
-        return _structured(expansion, quadratic, V, rho, u, size, goal, v0, share)
-    return _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
+        answer = _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
+    elif isinstance(expansion, Expansion):
+        answer = _dense(expansion, quadratic, V, rho, u, size, goal, v0)
+    elif isinstance(expansion, AbstractStructured):
+        answer = _structured(expansion, quadratic, V, rho, u, size, goal, v0, share)
+    else:
+        answer = _matrix_free(expansion, quadratic, V, rho, u, size, goal, v0, most)
+    return replace(answer, start=start)
 
 
 def target(tol: Array, size: Array) -> Array:
