@@ -409,8 +409,8 @@ class _Run:
         info = self.info
         if status == Status.converged and info.measure is not None and info.stalled:
             text = (
-                "F is stationary to the accuracy of the arithmetic: a step promises to lower it by "
-                f"{float(info.measure) ** 2 / 2:.0e} |F|."
+                "F is stationary to the accuracy of the arithmetic: no step promises to lower it by "
+                "more than rounding."
             )
         if status == Status.diverged:
             text += f" {self.solver.remedy()}"
