@@ -24,7 +24,7 @@ from ..outers.sets import AbstractSet
 from ..problem import AbstractProblem, MeanOfLosses
 from ..solvers import curvature
 from ..solvers.base import AbstractSolver, stationarity_of_step
-from ..solvers.damping import ACCEPT, TRIES, Damping, noise_of, share
+from ..solvers.damping import ACCEPT, TRIES, Damping, is_exact, noise_of, share
 from ..solvers.prox_linear import ProxLinearAdaptive
 from ..subproblem import dual_set, is_dense, target
 from ..subproblem.certificate import rounding
@@ -467,7 +467,9 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
 
     w = jnp.where(keep[None, :], trial.x, run.w)
     least = jnp.where(keep, look.value, at.value)
-    lowered = run.damping.lowered(ratio)
+    proximal = run.damping.kappa * length**2 / 2
+    exact = is_exact(look.value, trial.model, proximal, at.value)
+    lowered = run.damping.lowered(ratio, exact)
     raised = run.damping.raised()
     found = _written(
         run.found,
@@ -510,6 +512,8 @@ def _finish(shared: Lane, end: Array, run: Run) -> Run:
     new_at = _pick(keep | began, look, at)
     v0 = jnp.where(began[None, None, :], v, trial.v)
     new_state = first_state(shared.system(new_at.view, now.kappa, new_at.value), v0)
+    # Where the model was F, its minimiser is that of F, and no step before it is worth its expansion.
+    new_state = _exactly(new_state, taken & exact)
     return Run(
         index=index,
         live=live,
