@@ -535,6 +535,21 @@ def test_a_text_has_a_limit_of_size(folder, said):
     assert "string or blob too big" in said("report", folder)
 
 
+def test_the_table_of_cases_has_a_limit_of_size(folder, said, monkeypatch):
+    """A result of a million names would be a table of a million columns, of gigabytes."""
+    wide = json.dumps({f"k{i}": 1 for i in range(store_module.COLUMNS)})
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute("UPDATE cases SET result = ?", [wide])
+    sentence = said("report", folder)
+    assert "2 cases with 10,0" in sentence and "10,000 columns" in sentence
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute("UPDATE cases SET result = '{}'")
+    monkeypatch.setattr(store_module, "CELLS", 3)
+    assert "may have 10,000 columns and 3 cells" in said("report", folder)
+    monkeypatch.undo()
+    assert main(["report", str(folder), "--quiet"]) == 0
+
+
 @pytest.mark.parametrize(
     "name",
     [
