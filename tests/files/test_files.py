@@ -313,3 +313,8 @@ def test_errors_without_a_name_get_one(tmp_path):
     with pytest.raises(OSError, match="No space left") as raised:
         write_file(tmp_path / "a", full)
     assert raised.value.filename == str(tmp_path / "a") and names(tmp_path) == []
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as raised:
+        write_file(tmp_path / "folder", b"")
+    sentence = f"Is a directory: {str(tmp_path / 'folder')!r}"
+    assert str(raised.value).endswith(sentence)  # and no " -> None" after it

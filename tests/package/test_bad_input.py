@@ -1082,6 +1082,8 @@ ARGUMENTS = {
         {"problem": "thing", "kind": "word"},
     ),
     "load_solution": (px.load_solution, {}, {"path": "path"}),
+    "Solution.save": (measured({}).save, {}, {"path": "path"}),
+    "load_fit": (px.load_fit, {}, {"path": "path"}),
 }
 
 
