@@ -386,11 +386,12 @@ def test_a_new_folder_is_on_the_disk_before_its_name_is(calls, tmp_path):
 
 
 def test_renames_that_are_done_later_last_too(calls, tmp_path):
-    temporary = ".a.0123456789abcdef.part"
+    temporary = "in/.a.0123456789abcdef.part"
+    (tmp_path / "in").mkdir()
     (tmp_path / temporary).write_bytes(b"new")
-    (tmp_path / files.PLAN).write_text(json.dumps({"a": temporary}))
+    (tmp_path / files.PLAN).write_text(json.dumps({"in/a": temporary}))
     files.finish(tmp_path)
-    assert calls() == ["rename ~/a.part -> ~/a", "fsync ~"]
+    assert calls() == ["rename ~/in/a.part -> ~/in/a", "fsync ~/in", "fsync ~"]
 
 
 def test_errors_without_a_name_get_one(tmp_path):
