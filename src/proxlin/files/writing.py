@@ -124,6 +124,8 @@ def finish(folder: str | Path) -> None:
         for place, temporary in steps:
             if _is_due(folder, place, temporary):
                 os.replace(temporary, place)
+                # before the plan goes, which a power cut would miss
+                _sync(place.parent)
         os.unlink(folder / PLAN)
         _sync(folder)
 
