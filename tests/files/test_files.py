@@ -251,6 +251,12 @@ def test_faults_at_every_call_of_a_file(tmp_path):
     )
 
 
+def test_faults_at_every_call_of_a_compiled_program(tmp_path):
+    """An entry of JAX's cache is there as a whole, and a full disk leaves no part of one."""
+    found = faults("program", tmp_path / "work")
+    assert found["failed, old"] and found["killed, old"] and found["killed, new"]
+
+
 def test_errors_and_kills_at_every_call_of_a_folder(tmp_path):
     found = faults("folder", tmp_path / "work", "error", "kill after")
     assert (
