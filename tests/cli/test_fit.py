@@ -713,6 +713,37 @@ def test_predictions_go_through_pipes_and_links(kind, fitted, tmp_path):
     )
 
 
+def test_a_file_that_is_read_is_not_replaced(fitted, tmp_path, capsys):
+    """Not by its name, by another spelling of it, through a link, or as a part of a folder."""
+
+    def refuses(*arguments: object) -> str:
+        assert main([str(each) for each in arguments]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        return err
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = folder / "m.npz"
+    model.write_bytes((fitted[0] / "model.npz").read_bytes())
+    table = folder / "outliers.csv"
+    write_table(table)
+    part = folder / "0.parquet"
+    part.write_bytes(b"PAR1")
+    link = tmp_path / "link"
+    link.symlink_to(table)
+    before = {path: path.read_bytes() for path in (model, table, part)}
+    for out in (table, folder / ".." / "folder" / "outliers.csv", link):
+        sentence = refuses("predict", model, table, "--out", out)
+        assert f"--out {out} would replace {table}, the table; name" in sentence
+    assert ", the table;" in refuses("predict", model, link, "--out", table)
+    assert ", the model;" in refuses("predict", model, table, "--out", model)
+    assert f"{part}, the table;" in refuses("predict", model, folder, "--out", part)
+    asked = ("fit", link, "--target", "y", "--out", folder)
+    assert f"--out {folder} would replace {link}, the table;" in refuses(*asked)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_of_a_long_table_some_rows_are_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(columns, "MOST", 12)
     path = tmp_path / "long.csv"

@@ -28,11 +28,12 @@ from good_files import READERS, RECORD, findings_for, outcome, workbook
 from guard import limited
 from proxlin.cli.main import main
 from proxlin.data.frames import read_frame
-from proxlin.errors import UserError
+from proxlin.errors import UserError, printable
 from proxlin.experiments.engine import report
 from proxlin.experiments.engine import store as store_module
 from proxlin.experiments.engine.store import FILE, LONGEST, open_store
 from proxlin.files.npz import read_arrays, write_arrays
+from proxlin.plots.fits import plain
 from proxlin.plots.svg import Foreign, inline
 from proxlin.tables.asked import Asked
 from proxlin.tables.columns import encoder_of
@@ -173,6 +174,22 @@ def test_no_control_character_reaches_the_terminal(tmp_path, said, capsys):
     assert "\\x1b[2J" in said(f"--{ESCAPES}")
     assert main(["fit", str(table), "--target", "nothing", "--debug"]) == 2
     assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_control_characters_in_names_are_drawn_as_escapes(tmp_path, capsys):
+    """An SVG cannot hold them, and Matplotlib's warnings about glyphs would print them."""
+    odd = ("\x00", "\x07", "\x1b", "\x7f", "\ufffe", "\uffff")
+    header = [*(f"a{each}" for each in odd), f"y{''.join(odd)}"]
+    rows = [[(i + 1) * (j + 3) % 11 for j in range(7)] for i in range(30)]
+    lines = [",".join(map(str, row)) for row in rows]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join([",".join(f'"{each}"' for each in header), *lines]))
+    asked = ("--target", header[-1], "--hidden", "0", "--solver", "sgd")
+    assert main(["fit", str(table), *asked, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert (said.out + said.err).replace("\n", "").isprintable()
+    for each in odd:
+        assert plain(f"a{each}$") == f"a{printable(each)}\\$"
 
 
 def test_a_table_has_no_formulas():
@@ -516,6 +533,21 @@ def test_a_text_has_a_limit_of_size(folder, said):
     with sqlite3.connect(folder / FILE) as connection:
         connection.execute("UPDATE cases SET result = zeroblob(?)", [LONGEST + 1])
     assert "string or blob too big" in said("report", folder)
+
+
+def test_the_table_of_cases_has_a_limit_of_size(folder, said, monkeypatch):
+    """A result of a million names would be a table of a million columns, of gigabytes."""
+    wide = json.dumps({f"k{i}": 1 for i in range(store_module.COLUMNS)})
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute("UPDATE cases SET result = ?", [wide])
+    sentence = said("report", folder)
+    assert "2 cases with 10,0" in sentence and "10,000 columns" in sentence
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute("UPDATE cases SET result = '{}'")
+    monkeypatch.setattr(store_module, "CELLS", 3)
+    assert "may have 10,000 columns and 3 cells" in said("report", folder)
+    monkeypatch.undo()
+    assert main(["report", str(folder), "--quiet"]) == 0
 
 
 @pytest.mark.parametrize(

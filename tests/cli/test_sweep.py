@@ -16,6 +16,7 @@ import pytest
 
 from processes import environment
 from proxlin.errors import UserError
+from proxlin.experiments.engine import cluster as dask_engine
 from proxlin.experiments.engine import workers as engines
 from proxlin.experiments.engine.base import Case
 from proxlin.experiments.engine.config import parse, profiles
@@ -345,6 +346,44 @@ def test_bad_configs_and_engines_are_one_sentence(refused, tmp_path):
         "reproduce", "fig2", "--scheduler", "tcp://x:1", "--out", tmp_path / "out"
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", " ", "nonsense", "tcp://nohost", "http://x", "tcp://:8786", "tcp://x:99999"],
+)
+def test_what_is_no_address_of_a_scheduler_is_refused(address):
+    pytest.importorskip("distributed")
+    with pytest.raises(UserError, match="is not the address") as raised:
+        dask_engine.check_address(address)
+    assert repr(address) in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["", "tcp://nohost"])
+def test_an_address_is_checked_before_the_work(address, refused, tmp_path):
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    ask = ("reproduce", "fig2", "--out", out, "--engine", "dask", "--scheduler")
+    assert "tcp://host:8786" in refused(*ask, address)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tls://x:1"])
+def test_a_client_that_cannot_connect_is_closed(address, monkeypatch):
+    """Else it waits for a minute at the end of the process, and says so with a traceback."""
+    distributed = pytest.importorskip("distributed")
+    clients = []
+
+    class Client(distributed.Client):
+        def __init__(self, *arguments, **options):
+            clients.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(distributed, "Client", Client)
+    monkeypatch.setattr(dask_engine, "CONNECTING", "1s")
+    with pytest.raises(UserError, match="no Dask scheduler answers"):
+        next(dask_engine.Dask(address, 1).outcomes([]))
+    assert [each.status for each in clients] == ["closed"]
 
 
 @dataclass(frozen=True)

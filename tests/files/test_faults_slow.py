@@ -33,6 +33,7 @@ print(count)
         "folder",
         "new_folder",
         "save",
+        "program",
         "fit",
         "new_fit",
         "parts",

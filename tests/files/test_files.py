@@ -1,7 +1,9 @@
 """`proxlin.files`: whole files, whatever is in their place and whatever goes wrong."""
 
 import errno
+import json
 import os
+import re
 import stat
 import subprocess
 import threading
@@ -249,6 +251,12 @@ def test_faults_at_every_call_of_a_file(tmp_path):
     )
 
 
+def test_faults_at_every_call_of_a_compiled_program(tmp_path):
+    """An entry of JAX's cache is there as a whole, and a full disk leaves no part of one."""
+    found = faults("program", tmp_path / "work")
+    assert found["failed, old"] and found["killed, old"] and found["killed, new"]
+
+
 def test_errors_and_kills_at_every_call_of_a_folder(tmp_path):
     found = faults("folder", tmp_path / "work", "error", "kill after")
     assert (
@@ -306,6 +314,92 @@ def test_a_new_folder_appears_as_a_whole(tmp_path):
     )
 
 
+class Recorder:
+    """`os`, with a record of the calls that decide what a power cut leaves."""
+
+    def __init__(self):
+        self.calls: list[tuple[str, str]] = []
+        self.paths: dict[int, str] = {}
+
+    def __getattr__(self, name: str):
+        return getattr(os, name)
+
+    def open(self, path, *arguments) -> int:
+        descriptor = os.open(path, *arguments)
+        self.paths[descriptor] = str(path)
+        return descriptor
+
+    def fsync(self, descriptor: int) -> None:
+        self.calls.append(("fsync", self.paths[descriptor]))
+        os.fsync(descriptor)
+
+    def rename(self, old, new) -> None:
+        self.calls.append(("rename", f"{old} -> {new}"))
+        os.rename(old, new)
+
+    def replace(self, old, new) -> None:
+        self.calls.append(("rename", f"{old} -> {new}"))
+        os.replace(old, new)
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """What was synced and renamed, with the names of temporaries and backups shortened."""
+    recorder = Recorder()
+    monkeypatch.setattr(files, "os", recorder)
+
+    def found() -> list[str]:
+        lines = [f"{name} {what}" for name, what in recorder.calls]
+        lines = [line.replace(str(tmp_path), "~") for line in lines]
+        return [re.sub(r"\.([a-z]+)\.\w{16}\.part", r"\1.part", line) for line in lines]
+
+    return found
+
+
+def test_a_file_is_on_the_disk_before_its_name_is(calls, tmp_path):
+    """Else a power cut could leave the new name with no content, which no kill of a process shows."""
+    write_file(tmp_path / "a", b"new")
+    assert calls() == ["fsync ~/a.part", "rename ~/a.part -> ~/a", "fsync ~"]
+
+
+def test_files_of_a_folder_and_their_plan_are_on_the_disk_before_their_names(
+    calls, tmp_path
+):
+    (tmp_path / "in").mkdir()
+    write_folder(tmp_path, {"a": b"new", "in/b": b"new"})
+    assert calls() == [
+        "fsync ~/a.part",
+        "fsync ~/in/b.part",
+        f"fsync ~/{files.PLAN}",
+        "fsync ~",
+        "rename ~/a.part -> ~/a",
+        "rename ~/in/b.part -> ~/in/b",
+        "fsync ~",
+        "fsync ~/in",
+    ]
+
+
+def test_a_new_folder_is_on_the_disk_before_its_name_is(calls, tmp_path):
+    write_folder(tmp_path / "out", {"a": b"new", "in/b": b"new"})
+    assert calls() == [
+        "fsync ~/out.part/a",
+        "fsync ~/out.part/in/b",
+        "fsync ~/out.part",
+        "fsync ~/out.part/in",
+        "rename ~/out.part -> ~/out",
+        "fsync ~",
+    ]
+
+
+def test_renames_that_are_done_later_last_too(calls, tmp_path):
+    temporary = "in/.a.0123456789abcdef.part"
+    (tmp_path / "in").mkdir()
+    (tmp_path / temporary).write_bytes(b"new")
+    (tmp_path / files.PLAN).write_text(json.dumps({"in/a": temporary}))
+    files.finish(tmp_path)
+    assert calls() == ["rename ~/in/a.part -> ~/in/a", "fsync ~/in", "fsync ~"]
+
+
 def test_errors_without_a_name_get_one(tmp_path):
     def full(file):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -313,3 +407,8 @@ def test_errors_without_a_name_get_one(tmp_path):
     with pytest.raises(OSError, match="No space left") as raised:
         write_file(tmp_path / "a", full)
     assert raised.value.filename == str(tmp_path / "a") and names(tmp_path) == []
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as raised:
+        write_file(tmp_path / "folder", b"")
+    sentence = f"Is a directory: {str(tmp_path / 'folder')!r}"
+    assert str(raised.value).endswith(sentence)  # and no " -> None" after it

@@ -655,6 +655,16 @@ CALLS = {
         TypeError,
         ["name of a metric", "0"],
     ),
+    "a metric with a null character": (
+        lambda: measured({"x\0y": line}),
+        ValueError,
+        ["name of a metric", "'x\\x00y'"],
+    ),
+    "a metric with half of a character": (
+        lambda: measured({"x\ud800": line}),
+        ValueError,
+        ["name of a metric", "'x\\ud800'"],
+    ),
     "a metric of a vector": (
         lambda: measured({"e": lambda w: w[0]}),
         TypeError,
@@ -1082,6 +1092,8 @@ ARGUMENTS = {
         {"problem": "thing", "kind": "word"},
     ),
     "load_solution": (px.load_solution, {}, {"path": "path"}),
+    "Solution.save": (measured({}).save, {}, {"path": "path"}),
+    "load_fit": (px.load_fit, {}, {"path": "path"}),
 }
 
 

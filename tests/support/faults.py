@@ -1,5 +1,5 @@
-"""Let the n-th system call of `proxlin.files` fail, stop half-way, or be the last one of its
-process, for all n.
+"""Let the n-th system call of `proxlin.files` (`writing` and `programs`) fail, stop half-way, or be
+the last one of its process, for all n.
 
     python faults.py SCENARIO WORK [FAULT ...]      prints what came of it, as JSON
 
@@ -24,6 +24,7 @@ from typing import Any
 
 from proxlin.cli.fit import FILES
 from proxlin.errors import UserError
+from proxlin.files import programs
 from proxlin.files import writing as files
 
 CALLS = (
@@ -88,7 +89,7 @@ class Fault:
         return result
 
     def install(self) -> None:
-        """Put itself between `proxlin.files` and the system."""
+        """Put itself between `proxlin.files` and the system; SQLite, the lock and downloads make calls of their own."""
         fault = self
 
         class System:
@@ -104,8 +105,11 @@ class Fault:
             def write(self, data: Any) -> Any:
                 return fault("write", lambda part: os.write(self.fileno(), part), data)
 
-        files.os = System()
-        files.open = lambda descriptor, mode: io.BufferedWriter(Raw(descriptor, "w"))
+        for module in (files, programs):
+            module.os = System()
+            module.open = lambda descriptor, mode: io.BufferedWriter(
+                Raw(descriptor, "w")
+            )
 
 
 def state(folder: Path) -> State:
@@ -269,6 +273,19 @@ def scenario_save(old: Path) -> Callable[[Path], None]:
     before.save(old / "solution.npz")
     after.save(old.parent / "warm.npz")
     return lambda folder: after.save(folder / "solution.npz")
+
+
+def scenario_program(old: Path) -> Callable[[Path], None]:
+    """A compiled program in the cache, over another one: what JAX calls to keep it."""
+    from types import SimpleNamespace
+
+    from jax._src.lru_cache import LRUCache
+
+    programs._write_whole_files()
+    (old / "key-cache").write_bytes(b"another program")
+    return lambda folder: LRUCache.put(
+        SimpleNamespace(path=folder), "key", b"new program" * 2000
+    )
 
 
 def _table(work: Path, rows: int = 30) -> Path:

@@ -24,6 +24,7 @@ from .options import (
     Table,
     Target,
     Thousands,
+    check_apart,
     check_hidden,
     check_numerals,
     check_one_of,
@@ -113,6 +114,8 @@ def fit(
     require("jinja2", "experiments")  # before the work, not after it
     if not is_open_pipe(file) and not file.is_dir():
         check_readable(file)
+    for name in FILES:
+        check_apart(out, out / name, {"the table": file})
     with _writing(out):
         check_folder(out, FILES)
     frame = read_in_parts(file, category or ())

@@ -2,9 +2,10 @@
 error.
 """
 
+import os
 import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,6 +119,23 @@ def read_in_parts(
     if not file.is_dir() and file.suffix.lower() not in PARQUET:
         return None
     return in_parts(file, categories)
+
+
+def check_apart(out: Path, written: Path, read: Mapping[str, Path]) -> None:
+    """Refuse to write a file over one that is read, also by another name of it; a folder that is
+    read stands for its Parquet files.
+    """
+    if not os.path.isfile(written):  # nothing is replaced
+        return
+    for what, path in read.items():
+        files = [path]
+        if os.path.isdir(path):
+            files = [each for each in path.rglob("*") if each.suffix.lower() in PARQUET]
+        for each in files:
+            if os.path.isfile(each) and os.path.samefile(each, written):
+                raise UserError(
+                    f"--out {out} would replace {each}, {what}; name another place."
+                )
 
 
 def as_option(name: str, value: str) -> str:

@@ -20,6 +20,7 @@ from .options import (
     Sheet,
     Table,
     Thousands,
+    check_apart,
     check_numerals,
     print_notes,
     read_in_parts,
@@ -63,6 +64,7 @@ def predict(
     if out is not None:
         if out.is_dir():
             raise UserError(f"--out {out} is a folder; name a file.")
+        check_apart(out, out, {"the model": model, "the table": file})
         check_writable(out)
     from ..experiments.engine.workers import use_64_bits
 

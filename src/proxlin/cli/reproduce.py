@@ -109,6 +109,10 @@ def _check_engine(engine: str, scheduler: str | None, workers: int | None) -> No
         raise UserError(f"--scheduler {scheduler} belongs to --engine dask.")
     if engine == "dask":
         require("distributed", "cluster")
+    if scheduler is not None:
+        from ..experiments.engine.cluster import check_address
+
+        check_address(scheduler)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise UserError(f"--workers {workers}: take a number from 1 to {MOST_WORKERS}.")
 

@@ -7,6 +7,7 @@ compile what the first one did. It stays off where the user has a cache of JAX's
 import os
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,13 @@ def _write_whole_files() -> None:
     def put(self: Any, key: str, value: bytes) -> None:
         folder = Path(str(self.path))
         number, name = tempfile.mkstemp(prefix=".part-", dir=folder)
-        with open(number, "wb") as file:
-            file.write(value)
-        os.replace(name, folder / f"{key}-cache")
+        try:
+            with open(number, "wb") as file:
+                file.write(value)
+            os.replace(name, folder / f"{key}-cache")
+        except BaseException:  # such as a full disk, which is not to fill up with parts
+            with suppress(OSError):
+                os.unlink(name)
+            raise
 
     LRUCache.put = put

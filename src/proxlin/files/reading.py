@@ -21,6 +21,15 @@ OPEN_PIPES = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
 CHUNK = 2**20  # bytes read from a pipe at a time
 
 
+def as_path(path: object) -> Path:
+    """Return what the caller named as a path, or say what it is instead."""
+    if not isinstance(path, str | os.PathLike):
+        from ..checks import described
+
+        raise TypeError(f"path must be the name of a file; it is {described(path)}.")
+    return Path(path)
+
+
 def check_readable(path: Path) -> None:
     """Raise a UserError unless the path is that of an ordinary file with something in it.
 

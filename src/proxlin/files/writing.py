@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
+from .reading import as_path
+
 # the bytes, or what writes them to an open file
 Content = bytes | Callable[[IO[bytes]], object]
 
@@ -47,7 +49,7 @@ def write_file(path: str | Path, content: Content) -> None:
     The permissions of a file that exists are kept. A link stays, and what it leads to is replaced.
     What is not a regular file (a device, a pipe, /dev/stdout) is written to.
     """
-    path = Path(path)
+    path = as_path(path)
     with _naming(path):
         if _is_special(path):
             with open(_open_special(path), "wb") as file:
@@ -122,6 +124,8 @@ def finish(folder: str | Path) -> None:
         for place, temporary in steps:
             if _is_due(folder, place, temporary):
                 os.replace(temporary, place)
+                # before the plan goes, which a power cut would miss
+                _sync(place.parent)
         os.unlink(folder / PLAN)
         _sync(folder)
 
@@ -450,5 +454,5 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         error.filename = str(path)
-        error.filename2 = None
+        del error.filename2  # None would be shown as "-> None"
         raise

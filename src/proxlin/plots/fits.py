@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..errors import printable
 from .drawing import Point
 from .style import BLUE, GREY, LIGHT, ORANGE, WIDTH, styled
 
@@ -217,6 +218,10 @@ def _around(scaled: np.ndarray) -> tuple[float, float]:
 
 
 def plain(name: str) -> str:
-    """Return a name in which Matplotlib reads no mathematics between signs of $."""
-    short = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    """Return a name in which Matplotlib reads no mathematics between signs of $, with control
+    characters as escapes: an SVG cannot hold them, and a warning about glyphs would print them.
+    """
+    short = printable(name)
+    if len(short) > LONGEST:
+        short = short[: LONGEST - 1] + "…"
     return short.replace("$", r"\$")

@@ -493,6 +493,11 @@ def _check_hooks(stop: Any, metrics: Any, resume: Any) -> None:
             raise ValueError(
                 f"A metric cannot be called {name!r}, which is a column of every history; rename it."
             )
+        if "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
+            raise ValueError(
+                f"The name of a metric cannot hold a null character or half of a surrogate pair, as "
+                f"{name!r} does: no file of a solution could; rename it."
+            )
         if not callable(metric):
             raise TypeError(
                 f"The metric {name!r} must be a function of w; it is {described(metric)}."

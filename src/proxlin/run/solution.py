@@ -4,7 +4,6 @@ run code.
 
 import dataclasses
 import json
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..checks import described
 from ..cost import Cost, Status
 from ..files.npz import read_arrays, write_arrays
+from ..files.reading import as_path
 from ..files.writing import write_file
 from ..precision import as_jax
 from ..types import Params, with_arrays
@@ -272,9 +271,7 @@ def load_solution(path: str | Path, like: Params = None) -> Solution:
     >>> px.minimize(p, np.zeros(1), px.subgradient_descent(1.0), steps=5, resume=again).history["step"].tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    if not isinstance(path, str | PathLike):
-        raise TypeError(f"path must be the name of a file; it is {described(path)}.")
-    path = Path(path)
+    path = as_path(path)
     structure, arrays = _read(path)
     if structure["format"] != FORMAT:
         found = str(structure["format"])[:20]

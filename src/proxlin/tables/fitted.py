@@ -20,7 +20,7 @@ from ..data.frames import Column, Frame, as_frame
 from ..data.parts import AbstractParts, parts_of
 from ..errors import UserError
 from ..files.programs import keep_programs
-from ..files.reading import free_memory
+from ..files.reading import as_path, free_memory
 from ..files.writing import write_file
 from ..inference.conformal import check_level
 from .asked import LOSSES, Asked
@@ -270,7 +270,7 @@ class Fit:
         path : a path
             Usually with the ending .npz.
         """
-        write_file(Path(path), pack_models(self.models))
+        write_file(as_path(path), pack_models(self.models))
 
     def __repr__(self) -> str:
         asked = self._middle.asked
@@ -548,7 +548,7 @@ def load_fit(path: str | os.PathLike) -> Fit:
     >>> bool(np.all(px.load_fit(path).predict({"x": [3.0]}) == fit.predict({"x": [3.0]})))
     True
     """
-    return Fit(load_models(Path(path)))
+    return Fit(load_models(as_path(path)))
 
 
 def _columns(

@@ -31,6 +31,26 @@ from .workers import (
 NOBODY = "nobody"  # whose silence is the time for which there has been no worker at all
 CONNECTING = "30s"  # that a scheduler may take to answer
 LOST = (OSError, TimeoutError)  # what Dask raises if a scheduler is gone
+# what it raises if it cannot connect: nobody there, no such address, no certificates for tls
+UNREACHED = (OSError, ValueError, TypeError, RuntimeError, ImportError)
+
+
+def check_address(address: str) -> None:
+    """Refuse what is not the address of a scheduler, before anything is made or asked."""
+    comm = require("distributed.comm", "cluster")
+    addressing = require("distributed.comm.addressing", "cluster")
+    registry = require("distributed.comm.registry", "cluster")
+    try:
+        scheme, place = comm.parse_address(address)
+        registry.get_backend(scheme)
+        host, port = addressing.parse_host_port(place)
+        known = host.strip() != "" and 0 < port < 2**16
+    except UNREACHED:
+        known = False
+    if not known:
+        raise UserError(
+            f"--scheduler {address!r} is not the address of a Dask scheduler; name one such as tcp://host:8786."
+        )
 
 
 class Dask:
@@ -104,7 +124,7 @@ class Dask:
         Our own cluster does that by itself, and starts others in their place.
         """
         patience = self.silence
-        if not self.scheduler:
+        if self.scheduler is None:
             patience = max(self.silence, STARTUP)
         try:
             workers = client.sync(
@@ -117,7 +137,7 @@ class Dask:
             beats[NOBODY] = time.monotonic() if workers else 0.0
             silence = self.watch.look(beats)
             for address in workers:
-                if self.scheduler and silence[address] > self.silence:
+                if self.scheduler is not None and silence[address] > self.silence:
                     forget = {
                         "address": address,
                         "stimulus_id": f"proxlin-silent-{time.time()}",
@@ -146,21 +166,28 @@ class Dask:
 
     def _connect(self, distributed: Any) -> Any:
         """Return a client of the scheduler, whose workers are prepared, also those that join later."""
-        if not self.scheduler:
+        if self.scheduler is None:
             with without_ctrl_c():
                 self.cluster = _local_cluster(distributed, self.workers, self.silence)
         for name in list(logging.root.manager.loggerDict):
             # a lost connection is a page of it; we say a sentence
             if name.startswith(("distributed", "tornado")):
                 logging.getLogger(name).setLevel(logging.CRITICAL)
+        address = self.cluster if self.scheduler is None else self.scheduler
+        # The client is there before it connects: one that fails and is not closed waits for a
+        # minute at the end of the process, for a loop that has ended.
+        client = distributed.Client.__new__(distributed.Client)
         try:
-            self.client = distributed.Client(
-                self.scheduler or self.cluster, timeout=CONNECTING, set_as_default=False
-            )
-        except (OSError, ValueError) as error:
+            client.__init__(address, timeout=CONNECTING, set_as_default=False)
+        except BaseException as error:
+            with suppress(*LOST, AttributeError):
+                client.close(timeout=10)
+            if not isinstance(error, UNREACHED):
+                raise
             raise UserError(
                 f"no Dask scheduler answers at {self.scheduler} ({error})."
             ) from error
+        self.client = client
         self.client.register_plugin(_plugin(distributed))
         return self.client
 

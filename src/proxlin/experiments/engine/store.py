@@ -46,6 +46,10 @@ LONGEST = 2**26
 # instructions of SQLite for one query; our longest takes ten for each case, of which there are
 # thousands
 WORK = 10**8
+# of the table of cases, which has a column for each name and a row for each case; ours have some
+# thirty columns, and a table with a million takes gigabytes
+COLUMNS = 10_000
+CELLS = 2**25
 EVERY = 10**5  # instructions between two looks at that limit
 # ends a journal that names another file, which SQLite would delete
 MULTIPLE = bytes.fromhex("d9d505f920a163d7")
@@ -154,12 +158,19 @@ class Store:
 
     def cases(self) -> list[dict]:
         """Return every case as one flat row: experiment, key, settings, result and run, in the
-        order of the keys.
+        order of the keys. More than `COLUMNS` names or `CELLS` cells are refused.
         """
         rows = self._rows(
             "SELECT key, experiment, content, result, run FROM cases ORDER BY key"
         )
-        return [self._read(case_row, *row) for row in rows]
+        cases = [self._read(case_row, *row) for row in rows]
+        columns = len({name for case in cases for name in case})
+        if columns > COLUMNS or columns * len(cases) > CELLS:
+            raise UserError(
+                f"{self._path} holds {len(cases):,} cases with {columns:,} names of settings and results, and their "
+                f"table may have {COLUMNS:,} columns and {CELLS:,} cells; take another folder."
+            )
+        return cases
 
     def _write(self, query: str, *values: str) -> None:
         with self._connection:
