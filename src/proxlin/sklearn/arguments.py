@@ -19,7 +19,7 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
         given = list(hidden)
     for width in given:
         is_count = isinstance(width, Integral) and not isinstance(width, bool)
-        if not is_count or not 0 <= width <= MOST:
+        if not is_count or not 0 <= int(width) <= MOST:
             raise ValueError(
                 f"hidden must be 0, a width or a list of widths; it is {described(hidden)}."
             )
