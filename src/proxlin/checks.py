@@ -113,7 +113,8 @@ def check_numbers(x: Any, name: str) -> None:
         return
     try:
         dtype = x.dtype if isinstance(x, jax.Array) else np.asarray(x).dtype
-        good = dtype.kind == "b" or jnp.issubdtype(dtype, jnp.number)
+        kinds = (np.bool_, jnp.number)
+        good = any(jnp.issubdtype(dtype, kind) for kind in kinds)
     except (TypeError, ValueError):  # rows that differ in length
         good = False
     if not good:
