@@ -89,6 +89,38 @@ def real(x: Any, name: str, *, low: float = -math.inf, open: bool = False) -> fl
     raise ValueError(f"{name} must be {bound}finite; it is {value}.")
 
 
+def reals(x: Any, name: str) -> np.ndarray:
+    """Return x as an array of float64, or raise a sentence unless it holds real numbers.
+
+    >>> reals([1, 2], "y").tolist()
+    [1.0, 2.0]
+    """
+    try:
+        found = np.asarray(x)
+        # texts such as "10" would become numbers
+        if found.dtype.kind in "USc":
+            raise TypeError
+        return found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"{name} must be an array of real numbers; it is {described(x)}."
+        ) from error
+
+
+def check_numbers(x: Any, name: str) -> None:
+    """Raise a sentence unless x is, or can be made, an array of numbers that JAX takes."""
+    if _has_tracer(x):
+        return
+    try:
+        dtype = x.dtype if isinstance(x, jax.Array) else np.asarray(x).dtype
+        kinds = (np.bool_, jnp.number)
+        good = any(jnp.issubdtype(dtype, kind) for kind in kinds)
+    except (TypeError, ValueError):  # rows that differ in length
+        good = False
+    if not good:
+        raise TypeError(f"{name} must be an array of numbers; it is {described(x)}.")
+
+
 def whole(x: Any, name: str, *, low: int = 1, high: float | int = MOST) -> int:
     """Return x as a Python integer, or raise a sentence unless it is a whole number from low to
     high; 3.0 is one.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .checks import described
+from .checks import check_numbers, described
 from .compiled import shapes_of
 from .inners import TracedInner, check_function, traced_inner
 from .types import Params, as_dtype, is_concrete
@@ -35,7 +35,7 @@ def rollout(dynamics: Callable, controls: Any, x0: Any) -> Float[Array, "T_and_1
     Raises
     ------
     TypeError
-        dynamics is no function.
+        dynamics is no function, or controls or x0 hold no numbers.
     ValueError
         controls or x0 have another number of axes, there is no stage, or dynamics returns another
         shape than that of a state.
@@ -53,6 +53,7 @@ def rollout(dynamics: Callable, controls: Any, x0: Any) -> Float[Array, "T_and_1
     [[0.0, 0.0], [0.0, 0.5], [0.25, 1.0]]
     """
     check_function(dynamics, "dynamics", "(x, u)")
+    check_numbers(controls, "controls")
     controls = jnp.asarray(controls)
     if not jnp.issubdtype(controls.dtype, jnp.floating):
         controls = controls.astype(jnp.result_type(float))
@@ -96,6 +97,7 @@ def _hint(new: Any) -> str:
 
 def checked_start(x0: Any) -> Any:
     """Return x0 as an array, or raise a sentence unless it is a vector of finite numbers."""
+    check_numbers(x0, "x0")
     shape = np.shape(x0)
     if len(shape) != 1 or shape[0] == 0:
         raise ValueError(

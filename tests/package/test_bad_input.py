@@ -20,6 +20,7 @@ import pytest
 
 import proxlin as px
 from proxlin.errors import UserError
+from proxlin.sklearn import CompositeRegressor, StructuredClassifier
 
 X, Y = np.arange(12.0).reshape(4, 3), np.ones((4, 2))
 residual = px.residual(lambda w, x: x @ w)
@@ -888,8 +889,47 @@ NOT["size"] = without("thing", "list", "dict", "vector", "matrix", "huge")
 NOT["solver"] = without("thing", "text")
 NOT["metrics"] = without("thing", "dict")
 NOT["path"] = without("thing", "text")
+NOT["run solver"] = NOT["thing"]
+NOT["layers"] = without("whole", "list")
+NOT["key"] = without("thing", "key") | {"0": 0, "old key": jax.random.PRNGKey(0)}
+NOT["array"] = without("thing", "vector", "matrix", "function") | {
+    "None": None,
+    "ragged": [[1.0, 2.0], [3.0]],
+    "numeral": "10",
+    "words": np.array(["1.0", "2.0"]),
+}
+NOT["deviations"] = without("array", "None", "True", "huge")
+NOT["bounds"] = without("array", "None", "huge")
+NOT["optional flag"] = without("flag", "None")
+NOT["column"] = without("thing", "text")
+NOT["columns"] = without("column", "dict", "list")
+NOT["levels"] = without("whole")
 chain = px.Chains(2, 2)
 sarah = functools.partial(px.stochastic_gauss_newton, estimator="sarah")
+table = {"x": np.arange(12.0), "y": np.cos(np.arange(12.0)) + np.arange(12.0)}
+
+
+def fitted(make):
+    """An estimator of these settings, fitted."""
+    targets = table["y"]
+    if make is StructuredClassifier:
+        targets = targets > 5
+    return lambda **settings: make(**settings).fit(table["x"][:, None], targets)
+
+
+def solved_many(**settings):
+    problem = settings.pop("problems", build())
+    return px.solve_many(problem, np.stack([W, W]), in_axes=(None, 0), **settings)
+
+
+# of a run
+LIMITS = {
+    "solver": "run solver",
+    "steps": "optional whole",
+    "passes": "optional number",
+    "tol": "optional number",
+    "key": "key",
+}
 # name -> (function, its good arguments, the kinds of those that are replaced one by one)
 ARGUMENTS = {
     "MeanOfLosses": (
@@ -1094,6 +1134,122 @@ ARGUMENTS = {
     "load_solution": (px.load_solution, {}, {"path": "path"}),
     "Solution.save": (measured({}).save, {}, {"path": "path"}),
     "load_fit": (px.load_fit, {}, {"path": "path"}),
+    "solve": (
+        px.solve,
+        {"problem": build(), "w": W},
+        {"problem": "thing"} | LIMITS,
+    ),
+    "solve_many": (
+        solved_many,
+        {},
+        {"problems": "thing", "chunk": "optional whole", "progress": "flag"} | LIMITS,
+    ),
+    "multistart": (
+        px.multistart,
+        {"problem": build(), "starts": np.stack([W, W])},
+        {"problem": "thing", "chunk": "optional whole", "progress": "flag"} | LIMITS,
+    ),
+    "bootstrap": (
+        px.bootstrap,
+        {"problem": build(), "w": W, "count": 2},
+        {
+            "problem": "thing",
+            "count": "count from 2",
+            "level": "number",
+            "tol": "optional number",
+        }
+        | {"solver": "run solver", "key": "key"},
+    ),
+    "curve_fit": (
+        px.curve_fit,
+        {"f": lambda x, a: a * x, "xdata": table["x"], "ydata": table["y"]},
+        {"f": "function", "sigma": "deviations", "absolute_sigma": "flag"}
+        | {
+            "check_finite": "optional flag",
+            "bounds": "bounds",
+            "method": "word",
+            "jac": "thing",
+        }
+        | {"loss": "word", "full_output": "flag", "nan_policy": "word"}
+        | {"maxfev": "optional whole"},
+    ),
+    "curve_fit with huber": (
+        px.curve_fit,
+        {
+            "f": lambda x, a: a * x,
+            "xdata": table["x"],
+            "ydata": table["y"],
+            "loss": "huber",
+        },
+        {"delta": "optional number"},
+    ),
+    "curve_fit with quantile": (
+        px.curve_fit,
+        {
+            "f": lambda x, a: a * x,
+            "xdata": table["x"],
+            "ydata": table["y"],
+            "loss": "quantile",
+        },
+        {"quantile": "number"},
+    ),
+    "fit": (
+        px.fit,
+        {"table": table, "target": "y"},
+        {"target": "column", "features": "columns", "weights": "column", "loss": "word"}
+        | {
+            "hidden": "optional whole",
+            "errors": "word",
+            "solver": "word",
+            "seed": "whole",
+        }
+        | {"categories": "columns"},
+    ),
+    "fit of quantiles": (
+        px.fit,
+        {"table": table, "target": "y", "loss": "quantile"},
+        {"quantile": "levels"},
+    ),
+    "mm_estimate": (
+        px.inference.mm_estimate,
+        {"X": np.ones((12, 1)), "y": table["y"]},
+        {"X": "array", "y": "array", "seed": "whole", "starts": "whole"},
+    ),
+    "spectral_start": (
+        px.spectral_start,
+        {"measurements": X, "squares": np.ones(4)},
+        {
+            "measurements": "array",
+            "squares": "array",
+            "iterations": "whole",
+            "key": "key",
+        },
+    ),
+    "rollout": (
+        px.rollout,
+        {"dynamics": lambda x, u: x + u, "controls": np.ones((2, 1)), "x0": np.ones(1)},
+        {"dynamics": "function", "controls": "array", "x0": "array"},
+    ),
+    "CompositeRegressor": (
+        fitted(CompositeRegressor),
+        {},
+        {"loss": "word", "hidden": "layers", "activation": "word", "ridge": "number"}
+        | {"solver": "thing", "passes": "optional number", "steps": "optional whole"}
+        | {"tol": "optional number", "warm_start": "flag"}
+        | {"random_state": "optional whole"},
+    ),
+    "CompositeRegressor of a quantile": (
+        fitted(CompositeRegressor),
+        {"loss": "quantile"},
+        {"quantile": "number"},
+    ),
+    "StructuredClassifier": (
+        fitted(StructuredClassifier),
+        {},
+        {"loss": "word", "nu": "number", "hidden": "layers", "activation": "word"}
+        | {"ridge": "number", "solver": "thing", "passes": "optional number"}
+        | {"tol": "number", "warm_start": "flag", "random_state": "optional whole"},
+    ),
 }
 
 
@@ -1237,7 +1393,7 @@ def test_of_arguments(name):
     for case, refused in found.items():
         word = NAMES.get(case.partition("=")[0], case.partition("=")[0])
         try:
-            assert_sentence(refused, (TypeError, ValueError), [word])
+            assert_sentence(refused, (TypeError, ValueError, UserError), [word])
             assert "/proxlin/" in refused[2].rpartition('File "')[2], (
                 "the sentence is not ours"
             )
@@ -1250,7 +1406,7 @@ NAMES = {
     "inner": "inner",
     "predict": "predict",
     "s": "step of",
-    "level": "noise level",
+    "level": "level",
     "rows": "rows",
     "cols": "columns",
 }
@@ -1259,6 +1415,9 @@ NAMES |= {
     "solvers": "tune",
     "make": "make",
     "activation": "activation",
+    "problems": "problem",
+    "bounds": "bound",
+    "quantile": "uantile",
 }
 
 

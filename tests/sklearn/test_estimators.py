@@ -309,8 +309,11 @@ def test_partial_fit_goes_on(loss):
     ("settings", "sentence"),
     [
         ({"loss": "l3"}, "loss must be one of l2, l1, linf, huber, squared, median"),
-        ({"hidden": -1}, "hidden must be 0, a width or a list of widths; it is -1"),
+        ({"hidden": -1}, "hidden must be 0, a width or a list of widths; it is int -1"),
         ({"ridge": -1.0}, "ridge must be at least 0"),
+        ({"warm_start": "no"}, "warm_start must be True or False; it is str 'no'"),
+        ({"random_state": 2**70}, "random_state must be a whole number from 0 to 4294"),
+        ({"loss": np.ones(3)}, r"loss must be one of .* it is an array of float64"),
     ],
 )
 def test_wrong_settings_are_a_sentence(settings, sentence):
@@ -493,11 +496,23 @@ def test_partial_fit_of_chains_goes_on(fitted):
     ("settings", "change", "sentence"),
     [
         ({"loss": "l2"}, None, "loss must be one of hinge, crf"),
+        ({"loss": np.ones(3)}, None, "loss must be one of hinge, crf"),
         ({"solver": "lbfgs"}, None, 'solver must be "auto" or a solver'),
+        ({"nu": 0.0, "loss": "crf"}, None, "nu must be above 0 and finite; it is 0"),
+        ({"passes": "10"}, None, "passes must be one real number; it is str '10'"),
+        ({"passes": np.nan}, None, "passes must be at least 0 and finite; it is nan"),
+        ({"passes": -1}, None, "passes must be at least 0 and finite; it is -1"),
+        ({"passes": True}, None, "passes must be one real number; it is bool True"),
+        ({"passes": 10**400}, None, "passes must be at least 0 and finite"),
+        ({"tol": None}, None, "tol must be one real number; it is None"),
+        ({"tol": np.nan}, None, "tol must be at least 0 and finite; it is nan"),
+        ({"tol": [3]}, None, "tol must be one real number"),
+        ({"warm_start": "no"}, None, "warm_start must be True or False"),
+        ({"random_state": 2**70}, None, "random_state must be a whole number from 0"),
         (
             {"hidden": -1},
             None,
-            "hidden must be 0, a width or a list of widths; it is -1",
+            "hidden must be 0, a width or a list of widths; it is int -1",
         ),
         (
             {},
@@ -519,6 +534,19 @@ def test_wrong_chains_are_a_sentence(settings, change, sentence):
         x[change[0]] = change[1]
     with pytest.raises(ValueError, match=sentence):
         StructuredClassifier(**settings).fit(x, y)
+
+
+def test_a_batch_of_chains_asks_its_settings_too():
+    x, y = sequences(4)
+    model = StructuredClassifier().partial_fit(x, y)
+    with pytest.raises(ValueError, match="tol must be at least 0"):
+        model.set_params(tol=-1.0).partial_fit(x, y)
+
+
+def test_a_budget_of_chains_beyond_an_integer_of_c_is_a_budget():
+    x, y = sequences(4)
+    found = StructuredClassifier(passes=1e300).fit(x, y)
+    np.testing.assert_array_equal(found.pairs_, StructuredClassifier().fit(x, y).pairs_)
 
 
 def test_new_sequences_have_the_features_of_the_old(fitted):

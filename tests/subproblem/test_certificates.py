@@ -22,6 +22,11 @@ from proxlin.subproblem import exact as subproblem
 
 pytestmark = pytest.mark.law
 
+OTHERS = (
+    *("Quantile", "Quantile.smooth(0.25)", "Huber", "Huber.smooth(1)"),
+    *("Hinge", "Hinge.smooth(4.0)", "Max", "Max.smooth(0.25)"),
+)
+
 
 def map_of(w, sample):
     X, y = sample
@@ -124,6 +129,62 @@ def test_certificates_are_true(name, way):
 
 def test_certificates_are_true_in_float32():
     check("L2", "dense", np.float32, 0, 40)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_dense_certificates_of_others_are_true(name):
+    check(name, "dense", np.float64, 0, 20)
+
+
+def integers_around(exponent, dtype, outer, ridge=0.0, shift=0):
+    """Return a problem of whole numbers, w of the size 2^exponent and the residuals u there, of the
+    size 1: all of them are exact.
+    """
+    w = 2.0**exponent * np.array([1.0, -2.0, 3.0, -1.0])
+    rng = np.random.default_rng(0)
+    X = rng.integers(-3, 4, (N, K, 4)).astype(float)
+    u = rng.integers(-3, 4, (N, K)) - shift
+    data = X.astype(dtype), (X @ w - u).astype(dtype)
+    return px.MeanOfLosses(map_of, outer, data, ridge), w.astype(dtype), u
+
+
+@pytest.mark.parametrize("outer", [px.L2().smooth(1.0), px.Huber()])
+def test_a_gap_that_rounding_alone_bounds_is_almost_and_never_converged(outer):
+    """x has 24 bits, of which w takes 13: the bound of rounding is above tol F, the gap without it is
+    not.
+    """
+    problem, w, _ = integers_around(13, np.float32, outer)
+    found = px.solve_subproblem(problem, w, 1.0, tol=1e-10)
+    wanted = 100 * np.finfo(np.float32).eps * float(problem.value(w))
+    assert found.status == "almost" and found.gap > wanted
+    exact, start, _ = integers_around(13, np.float64, outer)
+    least = px.solve_subproblem(exact, start, 1.0, tol=1e-12)
+    step = exact.regularize(1.0, start)
+    excess = float(step.value(found.w.astype(np.float64))) - (least.value - least.gap)
+    assert least.status == "converged" and excess <= wanted
+
+
+@pytest.mark.parametrize("exponent", [0, 6, 12, 18])
+@pytest.mark.parametrize("outer", [px.L2(), px.L1(), px.Max()])
+def test_converged_is_a_gap_of_at_most_tol(outer, exponent):
+    problem, w, u = integers_around(exponent, np.float32, outer)
+    found = px.solve_subproblem(problem, w, 1.0, tol=1e-10)
+    size = np.mean([abs(float(outer.value(jnp.asarray(row, float)))) for row in u])
+    wanted = 100 * np.finfo(np.float32).eps * size
+    assert abs(found.gap / wanted - 1) > 1e-3, "too close to call"
+    assert (found.status == "converged") == (found.gap < wanted)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+@pytest.mark.parametrize("outer", [px.L1(), px.Max(), px.Huber(0.5)])
+def test_the_relative_gap_is_that_of_the_terms_without_signs(outer, ridge):
+    # terms of Max of both signs, whose sum with signs is another number
+    problem, w, u = integers_around(0, np.float64, outer, ridge, shift=2)
+    found = px.solve_subproblem(problem, w, 1.0)
+    terms = [float(outer.value(jnp.asarray(row, float))) for row in u]
+    size = np.mean(np.abs(terms)) + ridge / 2 * float(w @ w)
+    assert found.gap > 0
+    np.testing.assert_allclose(found.relative_gap, found.gap / size, rtol=1e-12)
 
 
 @pytest.mark.slow

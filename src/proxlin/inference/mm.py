@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import check_seed, described, whole
+from ..checks import check_seed, described, reals, whole
 from .redescending import EFFICIENT, mm_covariance
 from .scale import BISQUARE
 
@@ -104,6 +104,8 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
 
     Raises
     ------
+    TypeError
+        X or y does not hold real numbers.
     ValueError
         The shapes do not agree, there are too few rows, columns cannot be told apart, or half of the
         rows or more are fitted exactly.
@@ -126,8 +128,8 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
     """
     check_seed(seed)
     starts = whole(starts, "starts")
-    X = np.asarray(X, float)
-    y = np.asarray(y, float)
+    X = reals(X, "X of mm_estimate")
+    y = reals(y, "y of mm_estimate")
     _check(X, y)
     n, p = X.shape
     # Columns of one size and orthogonal: normal equations lose nothing then.

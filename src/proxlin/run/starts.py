@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..checks import described, whole
+from ..checks import check_numbers, described, whole
 from ..types import Key, is_concrete
+from .solve import checked_key
 
 # The median of |g|^2 for a standard Gaussian g, real and complex: the scale s is the median of b over it.
 MEDIAN_REAL = 0.45493642
@@ -88,6 +89,8 @@ def spectral_start(
     >>> bool(abs(w @ x) > 0.9 * 5 * np.linalg.norm(w))
     True
     """
+    if key is not None:
+        key = checked_key(key, "spectral_start")
     squares = _checked_squares(squares)
     _demand_a_length(squares)
     measure, like = _checked_measurements(measurements, squares, like)
@@ -126,9 +129,10 @@ def spectral_start(
 
 
 def _checked_squares(squares: Any) -> Array:
+    check_numbers(squares, "The squares of spectral_start")
     if np.size(squares) == 0:
         raise ValueError(
-            "spectral_start needs at least one measurement; there is none."
+            "spectral_start needs at least one of the squares; there is none."
         )
     if jnp.issubdtype(jnp.result_type(squares), jnp.complexfloating):
         raise TypeError(
@@ -171,6 +175,7 @@ def _checked_measurements(
                 "arrays, jnp.zeros((2, *shape))."
             )
         return measurements, like
+    check_numbers(measurements, "The measurements of spectral_start")
     if np.ndim(measurements) != 2 or squares.shape != np.shape(measurements)[:1]:
         raise ValueError(
             f"spectral_start needs rows (m, n) and m squares; the measurements are {described(measurements)} and the "

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
+from ..checks import MOST, described, whole
 from ..inputs import check_columns
 
 
@@ -17,9 +18,10 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
     if isinstance(hidden, Sequence):
         given = list(hidden)
     for width in given:
-        if not isinstance(width, Integral) or isinstance(width, bool) or width < 0:
+        is_count = isinstance(width, Integral) and not isinstance(width, bool)
+        if not is_count or not 0 <= int(width) <= MOST:
             raise ValueError(
-                f"hidden must be 0, a width or a list of widths; it is {hidden!r}."
+                f"hidden must be 0, a width or a list of widths; it is {described(hidden)}."
             )
     return tuple(int(width) for width in given if width)
 
@@ -42,6 +44,14 @@ def weights_of(given: Any, rows: Any) -> np.ndarray:
     return s / s.max()
 
 
+def source_of(random_state: Any) -> np.random.RandomState:
+    """Return the source of random numbers by scikit-learn's rules, or raise a sentence."""
+    is_source = isinstance(random_state, np.random.RandomState)
+    if not is_source and random_state is not None and random_state is not np.random:
+        random_state = whole(random_state, "random_state", low=0, high=2**32 - 1)
+    return check_random_state(random_state)
+
+
 def seed_of(random_state: Any) -> int:
-    """Return a seed for JAX, drawn by scikit-learn's rules."""
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    """Return a seed for JAX, drawn from the source that random_state says."""
+    return int(source_of(random_state).randint(2**31 - 1))

@@ -21,19 +21,21 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..checks import MOST, described, flag, one_of, real
 from ..cost import Status
 from ..data.metrics import marginals, outputs
 from ..data.sequences import ChainScores, encoded
 from ..files.programs import keep_programs
 from ..inners import augmented_scores
+from ..networks import ACTIVATIONS
 from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
 from ..problem import AbstractProblem, MeanOfLosses
 from ..run import minimize
-from ..solvers import AbstractSolver
+from ..solvers import AbstractSolver, check_solver
 from ..tables.standardize import Units, units_of
 from ..types import Params
-from .arguments import seed_of, weights_of, widths_of
+from .arguments import seed_of, source_of, weights_of, widths_of
 from .outputs import NamedOutputs, names_of
 from .sequences import flattened, groups_of, is_table, joined, padded
 from .warm_start import check_widths, goes_on, in_other_features
@@ -44,7 +46,7 @@ CALLS = 2000  # evaluations of F and its gradient, at most, where `passes` does 
 
 def _has_probabilities(model: Any) -> bool:
     """Whether scores are logarithms of probabilities; where they are not, say so."""
-    if model.loss == "crf":
+    if isinstance(model.loss, str) and model.loss == "crf":
         return True
     raise AttributeError(
         f'predict_proba needs loss="crf"; the scores of loss={model.loss!r} are no probabilities.'
@@ -154,6 +156,7 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
             Itself, fitted.
         """
         keep_programs()
+        self._check_settings()
         again = goes_on(self)
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=not again)
         if not again:
@@ -214,6 +217,7 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         the estimator
             Itself, after the step.
         """
+        self._check_settings()
         first = "_w" not in vars(self)
         x, lengths, labels, s = self._checked(X, y, sample_weight, reset=first)
         if first:
@@ -342,6 +346,26 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return "_w" in vars(self)
 
+    def _check_settings(self) -> None:
+        """Raise a sentence about the first setting that is none."""
+        one_of(self.loss, "loss", LOSSES)
+        real(self.nu, "nu", low=0.0, open=True)
+        widths_of(self.hidden)
+        one_of(self.activation, "activation", ACTIVATIONS)
+        real(self.ridge, "ridge", low=0.0)
+        is_word = isinstance(self.solver, str)
+        if is_word and self.solver != "auto":
+            raise ValueError(
+                f'solver must be "auto" or a solver such as px.sgd(0.01); it is {described(self.solver)}.'
+            )
+        if not is_word:
+            check_solver(self.solver)
+        if self.passes is not None:
+            real(self.passes, "passes", low=0.0)
+        real(self.tol, "tol", low=0.0)
+        flag(self.warm_start, "warm_start")
+        source_of(self.random_state)
+
     def _checked(
         self, X: Any, y: Any, weights: Any, *, reset: bool
     ) -> tuple[Any, Any, Any, Any]:
@@ -406,10 +430,6 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
 
     def _loss(self, predict: ChainScores) -> tuple[Callable, AbstractOuter]:
         oracle = predict.oracle
-        if self.loss not in LOSSES:
-            raise ValueError(
-                f"loss must be one of {', '.join(LOSSES)}; it is {self.loss!r}."
-            )
         if self.loss == "crf":
             return PlainScores(predict), EntropyHinge(oracle).smooth(1.0)
         inner = augmented_scores(predict, oracle)
@@ -448,14 +468,11 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         """Run L-BFGS from w on the sum of share times problem, and keep its answer; return the
         largest entry of the gradient there.
         """
-        if self.solver != "auto" and isinstance(self.solver, str):
-            raise ValueError(
-                f'solver must be "auto" or a solver such as px.sgd(0.01); it is {self.solver!r}.'
-            )
         start, unravel = _raveled(w)
         calls = CALLS
         if self.passes is not None:
-            calls = int(np.ceil(self.passes))
+            # scipy counts in integers of C
+            calls = int(min(np.ceil(self.passes), MOST))
 
         def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
             w = unravel(x)

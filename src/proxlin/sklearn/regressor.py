@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..checks import described
 from ..compiled import Compiled, call
 from ..cost import Status
 from ..files.programs import keep_programs
@@ -446,7 +447,7 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         if not isinstance(loss, AbstractProximable):
             known = ", ".join((*LOSSES, "quantile", "mm"))
             raise ValueError(
-                f"loss must be one of {known}, or such as px.Quantile(0.9); it is {loss!r}."
+                f"loss must be one of {known}, or such as px.Quantile(0.9); it is {described(loss)}."
             )
         return loss
 

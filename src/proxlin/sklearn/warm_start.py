@@ -5,6 +5,7 @@ x_before = (x - x_center) / x_scale, so that a layer W x_before + b is W' x_afte
 
 from typing import Any
 
+from ..checks import flag
 from ..tables.standardize import Units
 from .arguments import widths_of
 
@@ -33,4 +34,4 @@ def check_widths(layers: list[dict], hidden: Any) -> None:
 
 def goes_on(estimator: Any) -> bool:
     """Return whether a fit is to start where the last one ended."""
-    return bool(estimator.warm_start) and "_w" in vars(estimator)
+    return flag(estimator.warm_start, "warm_start") and "_w" in vars(estimator)

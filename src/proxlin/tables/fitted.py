@@ -592,7 +592,8 @@ def _names(given: Any, name: str, what: str) -> tuple[str, ...]:
     """Return one or several names of columns, or raise a sentence."""
     if isinstance(given, str):
         return (given,)
-    if isinstance(given, Iterable):
+    # an array of no axes cannot be gone through, though it has the method
+    if isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0:
         names = tuple(given)
         if all(isinstance(each, str) for each in names):
             return names

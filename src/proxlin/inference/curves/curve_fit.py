@@ -137,7 +137,8 @@ def curve_fit(
     settings = _Settings(loss, more)
     full_output = flag(full_output, "full_output")
     absolute = flag(absolute_sigma, "absolute_sigma")
-    at = points(xdata, ydata, sigma, bool(check_finite), nan_policy)
+    finite = check_finite is not None and flag(check_finite, "check_finite")
+    at = points(xdata, ydata, sigma, finite, nan_policy)
     curves = len(at.y) if at.y.ndim == 2 else None
     start, box, named = start_and_bounds(f, p0, bounds, curves)
     if method == "lm" and not box.is_all():
@@ -154,7 +155,8 @@ def curve_fit(
 
 
 def _check_method(method: Any, jac: Any) -> None:
-    if method not in METHODS:
+    is_word = method is None or isinstance(method, str)
+    if not is_word or method not in METHODS:
         raise ValueError(
             f'method must be None, "lm", "trf" or "dogbox", all of them for the same answer; it is '
             f"{described(method)}."
@@ -199,9 +201,10 @@ class _Settings:
 
     def most(self, d: int) -> int:
         """Return the most steps."""
-        if self.maxfev is None or self.maxfev == 0:
-            return 200 * (d + 1)
-        return whole(self.maxfev, "maxfev", low=1)
+        asked = 0
+        if self.maxfev is not None:
+            asked = whole(self.maxfev, "maxfev", low=0)
+        return asked or 200 * (d + 1)
 
     def outer(self) -> AbstractOuter | None:
         """Return f, or None for Huber's with a delta that is not known yet."""

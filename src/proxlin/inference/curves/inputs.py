@@ -46,7 +46,8 @@ class Box:
 
 def points(x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: Any) -> Points:
     """Return the points, without those that are missing if they may be left out."""
-    if nan_policy not in (None, "raise", "omit"):
+    is_word = nan_policy is None or isinstance(nan_policy, str)
+    if not is_word or nan_policy not in (None, "raise", "omit"):
         raise ValueError(
             f'nan_policy must be None, "raise" or "omit"; it is {described(nan_policy)}.'
         )
@@ -87,7 +88,8 @@ def _x(x: Any) -> Any:
 def _floats(x: Any, name: str) -> np.ndarray:
     try:
         found = np.asarray(x)
-        if np.iscomplexobj(found):
+        # texts such as "10" would become numbers
+        if np.iscomplexobj(found) or found.dtype.kind in "US":
             raise TypeError
         return found.astype(np.float64)
     except (TypeError, ValueError) as error:
