@@ -254,15 +254,22 @@ def checked_weights(weights: Any, n: int) -> Number | None:
         )
     if not isinstance(weights, jax.Array):
         weights = np.asarray(weights)
-    if weights.dtype == bool:  # a mask: the samples that count
-        weights = _floating(weights)
-    if not np.issubdtype(weights.dtype, np.number):
-        raise TypeError(f"The weights must be numbers; they are {weights.dtype}.")
+    dtype = weights.dtype
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(
+            f"The weights must be real numbers; they are {dtype}: give weights.real."
+        )
+    # bfloat16 and its like have a kind of their own, which NumPy takes for no numbers
+    if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"The weights must be numbers; they are {dtype}.")
     if not is_concrete(weights):
+        weights = _floating(weights)
         return weights / jnp.mean(weights)
     if not is_here(weights):
         return _checked_elsewhere(weights)
-    host = _floating(np.asarray(weights))
+    host = np.asarray(weights)
+    if dtype != np.longdouble:  # whose largest numbers float64 has not
+        host = host.astype(np.float64)
     bad = ~np.isfinite(host) | (host < 0)
     if bad.any():
         first = bad.argmax()
@@ -272,6 +279,7 @@ def checked_weights(weights: Any, n: int) -> Number | None:
     if not host.any():
         raise ValueError("The weights are all zero; at least one sample must count.")
     host = host / host.max()  # first: a sum of huge weights would overflow
+    host = host.astype(np.float64)
     return as_jax(host / host.mean())
 
 
@@ -279,7 +287,9 @@ def _checked_elsewhere(weights: Array) -> Array:
     """Check and scale weights that lie on several processes, by operations in which all of these
     take part.
     """
-    weights = _floating(weights)
+    # scaled in fewer bits, they would have a rounding that float64 parameters see
+    if weights.dtype != np.float64:
+        weights = weights.astype(jnp.result_type(float))
     if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
         raise ValueError("The weights must be finite and not negative.")
     if not bool(jnp.any(weights > 0)):
@@ -288,11 +298,13 @@ def _checked_elsewhere(weights: Array) -> Array:
     return weights / jnp.mean(weights)
 
 
-def _floating(x: Any) -> Any:
-    """Return an array of whole numbers as one of floating-point numbers, and any other as it is."""
-    if jnp.issubdtype(x.dtype, jnp.inexact):
+def _floating(x: Array) -> Array:
+    """Return whole numbers, truth values and floating-point numbers of fewer than 32 bits as those
+    of the default width, and others as they are.
+    """
+    if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize >= 4:
         return x
-    return x.astype(np.float64 if isinstance(x, np.ndarray) else jnp.result_type(float))
+    return x.astype(jnp.result_type(float))
 
 
 def check_batch(batch: Any, n: int) -> Index:

@@ -185,6 +185,16 @@ AT_CONSTRUCTION = {
         ValueError,
         ["weights", "zero"],
     ),
+    "weights complex": (
+        lambda: build(weights=np.ones(4) + 1j),
+        TypeError,
+        ["weights", "real", "complex128"],
+    ),
+    "weights of times": (
+        lambda: build(weights=np.ones(4, "m8[s]")),
+        TypeError,
+        ["weights", "numbers", "timedelta64"],
+    ),
     "weights words": (
         lambda: build(weights=["a"] * 4),
         (TypeError, ValueError),
