@@ -9,9 +9,11 @@ import io
 import random
 import zipfile
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
@@ -20,7 +22,7 @@ import pytest
 from good_files import READERS, outcome, workbook
 from proxlin.data.formats import arrow, columns, excel, texts
 from proxlin.data.formats.numerals import ALL, Numerals
-from proxlin.data.frames import read_frame
+from proxlin.data.frames import as_frame, read_frame
 from proxlin.errors import UserError
 
 TEXTS = {
@@ -126,6 +128,27 @@ def test_what_is_wrong_is_a_sentence(tmp_path, name, text, sentence):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=sentence):
         read_frame(path)
+
+
+@pytest.mark.parametrize("kind", ["array", "list", "pandas"])
+def test_a_column_of_complex_numbers_is_refused_by_its_name(kind):
+    cells = np.arange(5) + 1j
+    columns = {"x": list(cells) if kind == "list" else cells, "y": np.arange(5.0)}
+    table = pd.DataFrame(columns) if kind == "pandas" else columns
+    sentence = "The column 'x' of the table holds complex numbers; give their real and"
+    with pytest.raises(UserError, match=sentence):
+        as_frame(table)
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [10**400, -(10**400), Fraction(10**400)],
+    ids=["integer", "negative", "fraction"],
+)
+def test_a_whole_number_without_a_float_is_too_large(huge):
+    cells = np.array([1, None, huge], dtype=object)
+    with pytest.raises(UserError, match=r"row 3, column 'x': -?inf is too large"):
+        as_frame({"x": cells, "y": [1.0, 2.0, 3.0]})
 
 
 def test_a_name_that_is_not_there(tmp_path):
