@@ -23,6 +23,7 @@ from good_files import READERS, outcome, workbook
 from proxlin.data.formats import arrow, columns, excel, texts
 from proxlin.data.formats.numerals import ALL, Numerals
 from proxlin.data.frames import as_frame, read_frame
+from proxlin.data.parts import parts_of
 from proxlin.errors import UserError
 
 TEXTS = {
@@ -428,6 +429,27 @@ def test_whole_numbers_of_any_size_are_the_same_from_parquet_and_csv(tmp_path, k
     np.testing.assert_array_equal(
         read_frame(packed)["x"].cells, read_frame(text)["x"].cells
     )
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.arrow", "a folder"])
+def test_infinities_are_refused_in_every_format(tmp_path, name, coded):
+    cells = pa.array([1.0, None, -np.inf, 4.0])
+    infinite = pa.table({"x": cells.dictionary_encode() if coded else cells})
+    path = tmp_path / name
+    with pytest.raises(UserError, match="row 3, column 'x': -inf is too large"):
+        if name == "t.parquet":
+            pyarrow.parquet.write_table(infinite, path)
+            read_frame(path)
+        elif name == "a folder":
+            path.mkdir()
+            pyarrow.parquet.write_table(infinite, path / "1.parquet")
+            found = parts_of(path)
+            assert found is not None
+            found.whole()
+        else:
+            pyarrow.feather.write_feather(infinite, path, compression="uncompressed")
+            read_frame(path)
 
 
 def test_columns_that_are_coded(tmp_path):
