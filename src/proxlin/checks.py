@@ -398,6 +398,11 @@ def _check_leaf(name: str, x: Any) -> None:
             f"{name} is an array of {x.dtype}, which cannot be a parameter: convert it with .astype(float), or move it "
             f"out of w."
         )
+    if isinstance(x, int) and not -(2**63) <= x < 2**63:
+        raise ValueError(
+            f"{name} is an integer beyond 64 bits, which JAX does not have; give a smaller floating-point number, or "
+            f"move it out of w."
+        )
     _check_width(name, x)
 
 

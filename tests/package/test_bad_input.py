@@ -185,6 +185,11 @@ AT_CONSTRUCTION = {
         ValueError,
         ["weights", "zero"],
     ),
+    "weights beyond float64": (
+        lambda: build(weights=[10**400, 1, 1, 1]),
+        TypeError,
+        ["weights", "numbers", "object"],
+    ),
     "weights complex": (
         lambda: build(weights=np.ones(4) + 1j),
         TypeError,
@@ -346,6 +351,12 @@ AT_THE_FIRST_CALL = {
         W,
         ValueError,
         ["inner map", "bool"],
+    ),
+    "an integer beyond 64 bits in w": (
+        build,
+        [10**400, W],
+        ValueError,
+        ["w[0]", "64 bits", "out of w"],
     ),
     "no parameters": (
         build,

@@ -94,6 +94,10 @@ def _floats(x: Any, name: str) -> np.ndarray:
         raise TypeError(
             f"{name} must be an array of real numbers; it is {described(x)}."
         ) from error
+    except OverflowError as error:  # of an integer such as 10^400
+        raise ValueError(
+            f"{name} has a number that is too large for float64; give it in other units."
+        ) from error
 
 
 def _check_finite(name: str, x: np.ndarray) -> None:
