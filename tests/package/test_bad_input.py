@@ -352,6 +352,18 @@ AT_THE_FIRST_CALL = {
         ValueError,
         ["inner map", "bool"],
     ),
+    "numbers of 16 bits from the inner map": (
+        build_of(lambda w, s: (s[0] @ w - s[1]).astype(jnp.float16)),
+        W,
+        ValueError,
+        ["inner map", "float32 or float64", "it returned float16"],
+    ),
+    "brain floats from the inner map": (
+        build_of(lambda w, s: (s[0] @ w - s[1]).astype(jnp.bfloat16)),
+        W,
+        ValueError,
+        ["inner map", "float32 or float64", "it returned bfloat16"],
+    ),
     "an integer beyond 64 bits in w": (
         build,
         [10**400, W],
