@@ -238,7 +238,7 @@ def _check_data_leaf(name: str, x: Any) -> None:
         and not jnp.issubdtype(x.dtype, jnp.number)
     ):
         raise TypeError(f"The data leaf {name} must hold numbers; it holds {x.dtype}.")
-    _check_width(f"The data leaf {name}", x)
+    check_width(f"The data leaf {name}", x)
 
 
 def checked_weights(weights: Any, n: int) -> Number | None:
@@ -403,10 +403,10 @@ def _check_leaf(name: str, x: Any) -> None:
             f"{name} is an integer beyond 64 bits, which JAX does not have; give a smaller floating-point number, or "
             f"move it out of w."
         )
-    _check_width(name, x)
+    check_width(name, x)
 
 
-def _check_width(name: str, x: Any) -> None:
+def check_width(name: str, x: Any) -> None:
     """Raise a sentence where x has floating-point numbers of another width than those that work is
     done in.
     """
