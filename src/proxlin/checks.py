@@ -116,6 +116,23 @@ def flag(x: Any, name: str) -> bool:
     return bool(x)
 
 
+def floats(x: Any, name: str) -> np.ndarray:
+    """Return x as an array of float64, or raise a sentence unless it holds real numbers."""
+    try:
+        found = np.asarray(x)
+        if np.iscomplexobj(found):
+            raise TypeError
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be an array of real numbers; it is {described(x)}."
+        ) from error
+    except OverflowError as error:  # of an integer such as 10^400
+        raise ValueError(
+            f"{name} has a number that is too large for float64; give it in other units."
+        ) from error
+
+
 def one_of(x: Any, name: str, known: Iterable[str]) -> str:
     """Return x, or raise a sentence unless it is one of the known words."""
     known = tuple(known)

@@ -138,6 +138,19 @@ def test_what_cannot_be_estimated_is_a_sentence(X, y, sentence):
         px.inference.mm_estimate(X, y)
 
 
+@pytest.mark.parametrize(
+    ("X", "y", "error", "sentence"),
+    [
+        (np.zeros((12, 0)), np.arange(12.0), ValueError, "needs a column in X"),
+        (np.ones((12, 1)) * 1j, np.arange(12.0), TypeError, "X of mm_estimate must be"),
+        (np.ones((12, 1)), np.arange(12) * 1j, TypeError, "y of mm_estimate must be"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_a_sentence(X, y, error, sentence):
+    with pytest.raises(error, match=sentence):
+        px.inference.mm_estimate(X, y)
+
+
 @pytest.mark.law
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])

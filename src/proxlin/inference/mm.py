@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import check_seed, described, whole
+from ..checks import check_seed, described, floats, whole
 from .redescending import EFFICIENT, mm_covariance
 from .scale import BISQUARE
 
@@ -104,9 +104,11 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
 
     Raises
     ------
+    TypeError
+        X or y has other things than real numbers.
     ValueError
-        The shapes do not agree, there are too few rows, columns cannot be told apart, or half of the
-        rows or more are fitted exactly.
+        The shapes do not agree, there is no column or too few rows, or columns cannot be told apart.
+        Half of the rows or more are fitted exactly.
 
     See Also
     --------
@@ -126,8 +128,8 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
     """
     check_seed(seed)
     starts = whole(starts, "starts")
-    X = np.asarray(X, float)
-    y = np.asarray(y, float)
+    X = floats(X, "X of mm_estimate")
+    y = floats(y, "y of mm_estimate")
     _check(X, y)
     n, p = X.shape
     # Columns of one size and orthogonal: normal equations lose nothing then.
@@ -172,6 +174,10 @@ def _check(X: np.ndarray, y: np.ndarray) -> None:
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise ValueError("mm_estimate: X or y has a value that is not finite.")
     n, p = X.shape
+    if p == 0:
+        raise ValueError(
+            "mm_estimate needs a column in X; it has none: give one of ones for the middle of y."
+        )
     if n <= 2 * p:
         raise ValueError(
             f"mm_estimate needs more than two rows for each coefficient; here are {n} rows for {p}: leave columns out."
