@@ -101,9 +101,13 @@ def reals(x: Any, name: str) -> np.ndarray:
         if found.dtype.kind in "USc":
             raise TypeError
         return found.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError) as error:
         raise TypeError(
             f"{name} must be an array of real numbers; it is {described(x)}."
+        ) from error
+    except OverflowError as error:  # of an integer such as 10^400
+        raise ValueError(
+            f"{name} has a number that is too large for float64; give it in other units."
         ) from error
 
 
@@ -270,7 +274,7 @@ def _check_data_leaf(name: str, x: Any) -> None:
         and not jnp.issubdtype(x.dtype, jnp.number)
     ):
         raise TypeError(f"The data leaf {name} must hold numbers; it holds {x.dtype}.")
-    _check_width(f"The data leaf {name}", x)
+    check_width(f"The data leaf {name}", x)
 
 
 def checked_weights(weights: Any, n: int) -> Number | None:
@@ -286,15 +290,22 @@ def checked_weights(weights: Any, n: int) -> Number | None:
         )
     if not isinstance(weights, jax.Array):
         weights = np.asarray(weights)
-    if weights.dtype == bool:  # a mask: the samples that count
-        weights = _floating(weights)
-    if not np.issubdtype(weights.dtype, np.number):
-        raise TypeError(f"The weights must be numbers; they are {weights.dtype}.")
+    dtype = weights.dtype
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(
+            f"The weights must be real numbers; they are {dtype}: give weights.real."
+        )
+    # bfloat16 and its like have a kind of their own, which NumPy takes for no numbers
+    if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"The weights must be numbers; they are {dtype}.")
     if not is_concrete(weights):
+        weights = _floating(weights)
         return weights / jnp.mean(weights)
     if not is_here(weights):
         return _checked_elsewhere(weights)
-    host = _floating(np.asarray(weights))
+    host = np.asarray(weights)
+    if dtype != np.longdouble:  # whose largest numbers float64 has not
+        host = host.astype(np.float64)
     bad = ~np.isfinite(host) | (host < 0)
     if bad.any():
         first = bad.argmax()
@@ -304,6 +315,7 @@ def checked_weights(weights: Any, n: int) -> Number | None:
     if not host.any():
         raise ValueError("The weights are all zero; at least one sample must count.")
     host = host / host.max()  # first: a sum of huge weights would overflow
+    host = host.astype(np.float64)
     return as_jax(host / host.mean())
 
 
@@ -311,7 +323,9 @@ def _checked_elsewhere(weights: Array) -> Array:
     """Check and scale weights that lie on several processes, by operations in which all of these
     take part.
     """
-    weights = _floating(weights)
+    # scaled in fewer bits, they would have a rounding that float64 parameters see
+    if weights.dtype != np.float64:
+        weights = weights.astype(jnp.result_type(float))
     if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
         raise ValueError("The weights must be finite and not negative.")
     if not bool(jnp.any(weights > 0)):
@@ -320,11 +334,13 @@ def _checked_elsewhere(weights: Array) -> Array:
     return weights / jnp.mean(weights)
 
 
-def _floating(x: Any) -> Any:
-    """Return an array of whole numbers as one of floating-point numbers, and any other as it is."""
-    if jnp.issubdtype(x.dtype, jnp.inexact):
+def _floating(x: Array) -> Array:
+    """Return whole numbers, truth values and floating-point numbers of fewer than 32 bits as those
+    of the default width, and others as they are.
+    """
+    if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize >= 4:
         return x
-    return x.astype(np.float64 if isinstance(x, np.ndarray) else jnp.result_type(float))
+    return x.astype(jnp.result_type(float))
 
 
 def check_batch(batch: Any, n: int) -> Index:
@@ -418,10 +434,15 @@ def _check_leaf(name: str, x: Any) -> None:
             f"{name} is an array of {x.dtype}, which cannot be a parameter: convert it with .astype(float), or move it "
             f"out of w."
         )
-    _check_width(name, x)
+    if isinstance(x, int) and not -(2**63) <= x < 2**63:
+        raise ValueError(
+            f"{name} is an integer beyond 64 bits, which JAX does not have; give a smaller floating-point number, or "
+            f"move it out of w."
+        )
+    check_width(name, x)
 
 
-def _check_width(name: str, x: Any) -> None:
+def check_width(name: str, x: Any) -> None:
     """Raise a sentence where x has floating-point numbers of another width than those that work is
     done in.
     """

@@ -86,7 +86,17 @@ def next_state(dynamics: Callable, x: Array, u: Array) -> Array:
         raise ValueError(
             f"dynamics(x, u) must return real floating-point numbers, which have a derivative; it returned {new.dtype}."
         )
+    _check_width("dynamics(x, u)", new, x)
     return new.astype(x.dtype)
+
+
+def _check_width(name: str, new: Array, x: Array) -> None:
+    """Raise a sentence where a user's function computes in 16 bits what was given in more."""
+    if new.dtype.itemsize < min(4, x.dtype.itemsize):
+        raise ValueError(
+            f"{name} must return numbers of float32 or float64; it returned {new.dtype}, whose rounding the certified "
+            f"gap does not see: compute in the dtype of x."
+        )
 
 
 def _hint(new: Any) -> str:
@@ -169,6 +179,7 @@ class Stages(eqx.Module):
             raise ValueError(
                 f"stage(x, u, row) must return real floating-point numbers; it returned {z.dtype}."
             )
+        _check_width("stage(x, u, row)", z, x)
         return jnp.atleast_1d(z).astype(x.dtype)
 
     def links(self, controls: Array, data: Any) -> tuple[Array, Links]:

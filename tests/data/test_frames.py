@@ -9,9 +9,11 @@ import io
 import random
 import zipfile
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
@@ -20,7 +22,8 @@ import pytest
 from good_files import READERS, outcome, workbook
 from proxlin.data.formats import arrow, columns, excel, texts
 from proxlin.data.formats.numerals import ALL, Numerals
-from proxlin.data.frames import read_frame
+from proxlin.data.frames import as_frame, read_frame
+from proxlin.data.parts import parts_of
 from proxlin.errors import UserError
 
 TEXTS = {
@@ -126,6 +129,27 @@ def test_what_is_wrong_is_a_sentence(tmp_path, name, text, sentence):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=sentence):
         read_frame(path)
+
+
+@pytest.mark.parametrize("kind", ["array", "list", "pandas"])
+def test_a_column_of_complex_numbers_is_refused_by_its_name(kind):
+    cells = np.arange(5) + 1j
+    columns = {"x": list(cells) if kind == "list" else cells, "y": np.arange(5.0)}
+    table = pd.DataFrame(columns) if kind == "pandas" else columns
+    sentence = "The column 'x' of the table holds complex numbers; give their real and"
+    with pytest.raises(UserError, match=sentence):
+        as_frame(table)
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [10**400, -(10**400), Fraction(10**400)],
+    ids=["integer", "negative", "fraction"],
+)
+def test_a_whole_number_without_a_float_is_too_large(huge):
+    cells = np.array([1, None, huge], dtype=object)
+    with pytest.raises(UserError, match=r"row 3, column 'x': -?inf is too large"):
+        as_frame({"x": cells, "y": [1.0, 2.0, 3.0]})
 
 
 def test_a_name_that_is_not_there(tmp_path):
@@ -405,6 +429,27 @@ def test_whole_numbers_of_any_size_are_the_same_from_parquet_and_csv(tmp_path, k
     np.testing.assert_array_equal(
         read_frame(packed)["x"].cells, read_frame(text)["x"].cells
     )
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.arrow", "a folder"])
+def test_infinities_are_refused_in_every_format(tmp_path, name, coded):
+    cells = pa.array([1.0, None, -np.inf, 4.0])
+    infinite = pa.table({"x": cells.dictionary_encode() if coded else cells})
+    path = tmp_path / name
+    with pytest.raises(UserError, match="row 3, column 'x': -inf is too large"):
+        if name == "t.parquet":
+            pyarrow.parquet.write_table(infinite, path)
+            read_frame(path)
+        elif name == "a folder":
+            path.mkdir()
+            pyarrow.parquet.write_table(infinite, path / "1.parquet")
+            found = parts_of(path)
+            assert found is not None
+            found.whole()
+        else:
+            pyarrow.feather.write_feather(infinite, path, compression="uncompressed")
+            read_frame(path)
 
 
 def test_columns_that_are_coded(tmp_path):

@@ -127,6 +127,28 @@ REFUSED = [
         ValueError,
         "one square for each measurement",
     ),
+    (
+        lambda: px.spectral_start(A.astype(np.float16), np.ones(4)),
+        TypeError,
+        "The array of measurements of spectral_start is float16; convert it with .astype",
+    ),
+    (
+        lambda: px.spectral_start(A, np.ones(4, np.float16)),
+        TypeError,
+        "The array of squares of spectral_start is float16",
+    ),
+    (
+        lambda: px.spectral_start(lambda w: A @ w, np.ones(4), np.zeros(3, np.float16)),
+        TypeError,
+        "like of spectral_start is float16",
+    ),
+    (
+        lambda: px.spectral_start(
+            lambda w: (A @ w).astype(jnp.float16), np.ones(4), np.zeros(3)
+        ),
+        TypeError,
+        "What the measurements of spectral_start return is float16",
+    ),
     (lambda: phase_retrieval(A[:2], np.ones(2)), ValueError, "measure more"),
     (lambda: phase_retrieval(A, np.ones(3)), ValueError, "m squares"),
     (lambda: phase_retrieval(A, 1j * np.ones(4)), ValueError, "finite real numbers"),

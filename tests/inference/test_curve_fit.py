@@ -458,6 +458,8 @@ REFUSED = [
     ({"sigma": np.array(["1"] * 50)}, TypeError, "sigma must be an array of real"),
     ({"xdata": np.full(50, np.inf)}, ValueError, "xdata must be finite"),
     ({"xdata": np.array(["a"] * 50)}, TypeError, "xdata must be an array of real"),
+    ({"p0": 10**400}, ValueError, "p0 has a number that is too large for float64"),
+    ({"sigma": 10**400}, ValueError, "sigma has a number that is too large"),
     ({"xdata": X[:49]}, ValueError, r"array of shape \(49,\)"),
     ({"ydata": []}, ValueError, "must not be empty"),
     ({"ydata": Y[:2], "xdata": X[:2]}, TypeError, "must not exceed the number of points"),

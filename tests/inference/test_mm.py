@@ -138,6 +138,44 @@ def test_what_cannot_be_estimated_is_a_sentence(X, y, sentence):
         px.inference.mm_estimate(X, y)
 
 
+@pytest.mark.parametrize(
+    ("power", "of_y"), [(0, 1.0), (500, 2.0**480), (-400, 2.0**-390), (300, 2.0**310)]
+)
+def test_powers_of_two_change_no_digit(power, of_y):
+    X, y = contaminated(3)
+    sizes = np.ldexp(1.0, [0, power, -20])
+    usual = px.inference.mm_estimate(X, y)
+    found = px.inference.mm_estimate(X * sizes, of_y * y)
+    back = of_y / sizes
+    np.testing.assert_array_equal(found.coefficients, back * usual.coefficients)
+    np.testing.assert_array_equal(found.initial, back * usual.initial)
+    expected = back * usual.covariance * back[:, None]
+    np.testing.assert_array_equal(found.covariance, expected)
+    assert found.scale == of_y * usual.scale
+    np.testing.assert_array_equal(found.weights, usual.weights)
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e-200])
+def test_a_variance_that_is_no_float64_is_refused(factor):
+    X, y = contaminated(3)
+    X[:, 1] *= factor
+    with pytest.raises(ValueError, match="variance of the coefficient of column 1 of"):
+        px.inference.mm_estimate(X, y)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "error", "sentence"),
+    [
+        (np.zeros((12, 0)), np.arange(12.0), ValueError, "needs a column in X"),
+        (np.ones((12, 1)) * 1j, np.arange(12.0), TypeError, "X of mm_estimate must be"),
+        (np.ones((12, 1)), np.arange(12) * 1j, TypeError, "y of mm_estimate must be"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_a_sentence(X, y, error, sentence):
+    with pytest.raises(error, match=sentence):
+        px.inference.mm_estimate(X, y)
+
+
 @pytest.mark.law
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])

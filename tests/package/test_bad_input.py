@@ -186,6 +186,21 @@ AT_CONSTRUCTION = {
         ValueError,
         ["weights", "zero"],
     ),
+    "weights beyond float64": (
+        lambda: build(weights=[10**400, 1, 1, 1]),
+        TypeError,
+        ["weights", "numbers", "object"],
+    ),
+    "weights complex": (
+        lambda: build(weights=np.ones(4) + 1j),
+        TypeError,
+        ["weights", "real", "complex128"],
+    ),
+    "weights of times": (
+        lambda: build(weights=np.ones(4, "m8[s]")),
+        TypeError,
+        ["weights", "numbers", "timedelta64"],
+    ),
     "weights words": (
         lambda: build(weights=["a"] * 4),
         (TypeError, ValueError),
@@ -337,6 +352,24 @@ AT_THE_FIRST_CALL = {
         W,
         ValueError,
         ["inner map", "bool"],
+    ),
+    "numbers of 16 bits from the inner map": (
+        build_of(lambda w, s: (s[0] @ w - s[1]).astype(jnp.float16)),
+        W,
+        ValueError,
+        ["inner map", "float32 or float64", "it returned float16"],
+    ),
+    "brain floats from the inner map": (
+        build_of(lambda w, s: (s[0] @ w - s[1]).astype(jnp.bfloat16)),
+        W,
+        ValueError,
+        ["inner map", "float32 or float64", "it returned bfloat16"],
+    ),
+    "an integer beyond 64 bits in w": (
+        build,
+        [10**400, W],
+        ValueError,
+        ["w[0]", "64 bits", "out of w"],
     ),
     "no parameters": (
         build,
@@ -898,8 +931,8 @@ NOT["array"] = without("thing", "vector", "matrix", "function") | {
     "numeral": "10",
     "words": np.array(["1.0", "2.0"]),
 }
-NOT["deviations"] = without("array", "None", "True", "huge")
-NOT["bounds"] = without("array", "None", "huge")
+NOT["deviations"] = without("array", "None", "True")
+NOT["bounds"] = without("array", "None")
 NOT["optional flag"] = without("flag", "None")
 NOT["column"] = without("thing", "text")
 NOT["columns"] = without("column", "dict", "list")

@@ -435,6 +435,44 @@ def test_weights_of_any_size_do_not_overflow(scale):
     )
 
 
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "longdouble", bool]
+)
+@pytest.mark.parametrize("place", [np.asarray, jnp.asarray])
+@both
+def test_weights_of_any_width_are_scaled_in_float64(kind, place, dtype):
+    if dtype == "longdouble" and place is jnp.asarray:
+        pytest.skip("JAX has no longdouble")
+    s = np.array([1.0, 2, 0, 5, 1, 1, 1, 3, 1, 1, 1, 1, 7])
+    narrow = place(s.astype(jnp.bfloat16 if dtype == "bfloat16" else dtype))
+    p = simple(kind, weights=narrow)
+    exact = simple(kind, weights=np.asarray(narrow, np.float64))
+    assert p.weights.dtype == np.float64
+    assert np.array_equal(p.weights, exact.weights)
+    assert float(p.value(W)) == float(exact.value(W))
+    assert np.array_equal(p.expand(W).c, exact.expand(W).c)
+
+
+def test_many_weights_of_float16_do_not_overflow():
+    rows = np.ones((100_000, 1)) * 3
+    weights = np.ones(100_000, np.float16)
+    p = px.MeanOfLosses(lambda w, x: x * w, px.L1(), rows, weights=weights)
+    assert float(p.value(np.ones(1))) == pytest.approx(3.0, rel=1e-12)
+    value = jax.jit(lambda s: simple(weights=s).value(W))
+    s = np.arange(1.0, 14.0)
+    narrow = value(jnp.asarray(1e3 * s, jnp.float16))
+    assert float(narrow) == pytest.approx(float(value(jnp.asarray(1e3 * s))), rel=1e-12)
+
+
+def test_longdouble_weights_beyond_float64_are_scaled():
+    s = np.arange(1.0, 14.0)
+    huge = s.astype(np.longdouble) * np.longdouble("1e4000")
+    if not np.isfinite(huge).all():
+        pytest.skip("longdouble is float64 here")
+    expected = simple(weights=s).weights
+    assert np.allclose(simple(weights=huge).weights, expected, rtol=1e-15)
+
+
 # --------------------------------------------------------------------------------------- regularize
 
 

@@ -150,6 +150,18 @@ WRONG = {
         lambda: problem(stage=lambda x, u, d: None).value(controls()),
         "stage",
     ),
+    "dynamics in 16 bits": (
+        lambda: problem(
+            dynamics=lambda x, u: dynamics(x, u).astype(jnp.bfloat16)
+        ).value(controls()),
+        r"dynamics\(x, u\) must return numbers of float32 or float64; .* bfloat16",
+    ),
+    "a stage in 16 bits": (
+        lambda: problem(stage=lambda x, u, d: stage(x, u, d).astype(jnp.float16)).value(
+            controls()
+        ),
+        r"stage\(x, u, row\) must return numbers of float32 or .* float16",
+    ),
     "parts of another size": (
         lambda: problem(outer=px.Parts((px.L1(), 3))).value(controls()),
         "take 3 entries",

@@ -207,7 +207,7 @@ def test_every_target_has_its_own_scale_and_delta_is_a_multiple_of_it(caplog):
     assert np.abs(pull.sum(axis=0)).max() < 1e-4 and np.abs(x.T @ pull).max() < 1e-4
 
 
-@pytest.mark.parametrize("loss", ["l2", "huber"])
+@pytest.mark.parametrize("loss", ["l2", "huber", "mm"])
 @pytest.mark.parametrize(
     ("of_x", "of_y"),
     [(1e160, 1.0), (1e-200, 1.0), (1e160, 1e160), (1e-200, 1e-200), (1e300, 1e300)],

@@ -574,3 +574,23 @@ def test_weights_that_are_none(change, settings, sentence):
     given = {"weights": "count", "hidden": 0, **settings}
     with pytest.raises(ValueError, match=sentence):
         px.fit(table, "y", **given)
+
+
+@pytest.mark.parametrize("loss", ["mm", "huber"])
+@pytest.mark.parametrize("factor", [1e-150, 1e-200, 1e149])
+def test_units_of_a_column_do_not_matter(loss, factor):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 60))
+    y = a + 2 * b + 0.1 * rng.normal(size=60)
+    usual = px.fit({"a": a, "b": b, "y": y}, "y", loss=loss, hidden=0)
+    fit = px.fit({"a": a, "b": factor * b, "y": y}, "y", loss=loss, hidden=0)
+    one, two = (
+        np.array([row["estimate"] for row in each.summary().rows])
+        for each in (usual, fit)
+    )
+    np.testing.assert_allclose(two * [1, 1, factor], one, rtol=1e-5, atol=1e-7)
+    # the variance of 1e200 is no float64, and the fit says so
+    errors = [row["standard error"] for row in fit.summary().rows]
+    said = "a variance is beyond the numbers of float64" in str(fit.summary())
+    assert said is (factor == 1e-200)
+    assert np.isfinite(np.array(errors, float)).all() is not said

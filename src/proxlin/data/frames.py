@@ -6,6 +6,7 @@ error; else it is text. `formats` has a file for each kind.
 """
 
 import io
+import math
 from collections.abc import Callable, Collection, Mapping
 from io import BufferedIOBase
 from numbers import Number
@@ -113,7 +114,7 @@ def as_frame(table: Any, categories: Collection[str] = ()) -> Frame:
         return read_frame(table, categories=categories)
     columns = []
     for name, cells in _named_cells(table):
-        column = Column(name, _cells(cells))
+        column = Column(name, _cells(name, cells))
         if name in categories:
             column = column.as_texts()
         columns.append(column)
@@ -153,7 +154,7 @@ def _named_cells(table: Any) -> list[tuple[str, Any]]:
     return [(str(name), table[name]) for name in names]
 
 
-def _cells(given: Any) -> np.ndarray:
+def _cells(name: str, given: Any) -> np.ndarray:
     """Return the cells of a column: float64 with nan, or texts with None."""
     kind = str(getattr(given, "dtype", ""))
     values = np.asarray(given)
@@ -167,13 +168,26 @@ def _cells(given: Any) -> np.ndarray:
     missing = np.array([is_missing(cell) for cell in values], bool)
     filled = values[~missing]
     if not named and all(isinstance(cell, Number) for cell in filled):
+        if any(isinstance(cell, complex | np.complexfloating) for cell in filled):
+            raise UserError(
+                f"The column {name!r} of the table holds complex numbers; give their real and imaginary parts as two "
+                f"columns."
+            )
         numbers = np.full(len(values), np.nan)
-        numbers[~missing] = filled.astype(np.float64)
+        numbers[~missing] = [_float(cell) for cell in filled]
         return numbers
     texts = [
         None if gone else str(cell) for cell, gone in zip(values, missing, strict=True)
     ]
     return np.array(texts, object)
+
+
+def _float(cell: Any) -> float:
+    """Return a number as a float, which for 10^400 is infinity."""
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf
 
 
 def _read(path: Path, reading: Reading) -> Frame:

@@ -107,8 +107,8 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
     TypeError
         X or y does not hold real numbers.
     ValueError
-        The shapes do not agree, there are too few rows, columns cannot be told apart, or half of the
-        rows or more are fitted exactly.
+        The shapes do not agree, there is no column or too few rows, or columns cannot be told apart.
+        Half of the rows or more are fitted exactly. The covariance has no float64.
 
     See Also
     --------
@@ -131,7 +131,14 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
     X = reals(X, "X of mm_estimate")
     y = reals(y, "y of mm_estimate")
     _check(X, y)
-    n, p = X.shape
+    # Powers of two are exact: squares do not overflow then, and no digit changes.
+    x_power = np.frexp(np.abs(X).max(axis=0))[1]
+    X = np.ldexp(X, -x_power)
+    _check_columns(X)
+    size = np.abs(y)
+    y_power = np.frexp(np.median(size / 2) or size.max())[1]
+    y = np.ldexp(y, -y_power)
+    n = len(X)
     # Columns of one size and orthogonal: normal equations lose nothing then.
     Q, R = np.linalg.qr(X)
     unit = np.median(np.abs(y - np.median(y))) or np.abs(y).max() or 1.0
@@ -155,12 +162,19 @@ def mm_estimate(X: Any, y: Any, seed: int = 0, starts: int = STARTS) -> MM:
     weights = _weights(r / scale, EFFICIENT)
     cov = mm_covariance(Q, r, z - Q @ initial, scale)
     back = unit * np.linalg.inv(R)
+    cov = back @ cov @ back.T
+    power = y_power - x_power
+    with np.errstate(over="ignore", under="ignore"):
+        coefficients = np.ldexp(back @ beta, power)
+        initial = np.ldexp(back @ initial, power)
+        covariance = np.ldexp(cov, power[:, None] + power)
+    _check_range(coefficients, np.diag(covariance), np.diag(cov))
     return MM(
-        back @ beta,
-        back @ cov @ back.T,
-        float(unit * scale),
+        coefficients,
+        covariance,
+        float(np.ldexp(unit * scale, y_power)),
         weights,
-        back @ initial,
+        initial,
         converged,
     )
 
@@ -174,15 +188,38 @@ def _check(X: np.ndarray, y: np.ndarray) -> None:
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise ValueError("mm_estimate: X or y has a value that is not finite.")
     n, p = X.shape
+    if p == 0:
+        raise ValueError(
+            "mm_estimate needs a column in X; it has none: give one of ones for the middle of y."
+        )
     if n <= 2 * p:
         raise ValueError(
             f"mm_estimate needs more than two rows for each coefficient; here are {n} rows for {p}: leave columns out."
         )
+
+
+def _check_columns(X: np.ndarray) -> None:
+    """Raise a sentence where a column is a sum of others up to rounding."""
     size = np.linalg.norm(X, axis=0)
     values = np.linalg.svd(X / np.where(size > 0, size, 1.0), compute_uv=False)
     if values[-1] <= FLAT * values[0]:
         raise ValueError(
             "mm_estimate: the columns of X are not independent; leave some of them out."
+        )
+
+
+def _check_range(
+    coefficients: np.ndarray, variances: np.ndarray, before: np.ndarray
+) -> None:
+    """Raise a sentence where a variance, or a coefficient, is beyond the numbers of float64; it was
+    positive `before` it came to the units of X and y.
+    """
+    lost = (variances < np.finfo(float).tiny) & (before > 0)
+    bad = lost | ~np.isfinite(coefficients) | ~np.isfinite(variances)
+    if bad.any():
+        raise ValueError(
+            f"mm_estimate: the variance of the coefficient of column {bad.argmax()} of X is beyond the numbers of "
+            f"float64; give that column, or y, in other units."
         )
 
 

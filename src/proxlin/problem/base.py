@@ -725,6 +725,11 @@ class AbstractProblem(eqx.Module):
                 f"The inner map must return floating-point numbers, which have a derivative; it returned {u.dtype}: "
                 f"leave out the rounding or the comparison, or convert the data with .astype(float)."
             )
+        if u.dtype not in (np.float32, np.float64):
+            raise ValueError(
+                f"The inner map must return numbers of float32 or float64; it returned {u.dtype}, whose rounding "
+                f"the certified gap does not see: compute in the dtype of w."
+            )
         self.outer.check(u.shape[0])
         return u.astype(dtype)
 

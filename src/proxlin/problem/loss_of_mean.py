@@ -74,9 +74,7 @@ class LossOfMean(AbstractProblem):
         construct(self, inner, outer, data, ridge, weights, penalty)
 
     def coefficients(self) -> Float[Array, " m"]:
-        if self.weights is None:
-            return jnp.ones((1,), jnp.result_type(float))
-        return jnp.ones((1,), jnp.result_type(self.weights))
+        return jnp.ones((1,), jnp.result_type(float))
 
     @in_the_precision_of_w
     def stack(self, w: Params) -> Float[Array, "m k"]:

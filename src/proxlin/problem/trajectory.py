@@ -90,9 +90,7 @@ class Trajectory(AbstractProblem):
         self.split = None  # a chain of stages is not split among devices
 
     def coefficients(self) -> Float[Array, " m"]:
-        if self.weights is None:
-            return self._weights(jnp.result_type(float))
-        return self._weights(jnp.result_type(self.weights))
+        return self._weights(jnp.result_type(float))
 
     @in_the_precision_of_w
     def stack(self, w: Params) -> Float[Array, "m k"]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..checks import check_numbers, described, whole
+from ..checks import check_numbers, check_width, described, whole
 from ..types import Key, is_concrete
 from .solve import checked_key
 
@@ -97,6 +97,8 @@ def spectral_start(
     count = whole(iterations, "iterations of spectral_start", low=2)
     amplitudes = lambda w: _parts(measure(w)).reshape(-1, squares.size)
     example = jax.eval_shape(measure, like)
+    returned = jnp.zeros((), example.dtype)
+    check_width("What the measurements of spectral_start return", returned)
     if example.shape != squares.shape:
         raise ValueError(
             f"spectral_start needs one square for each measurement; the measurements have the shape {example.shape} "
@@ -139,11 +141,12 @@ def _checked_squares(squares: Any) -> Array:
             "The squares of spectral_start are real numbers |<a, x>|^2; these are complex: take their absolute squares."
         )
     _demand_finite(squares, "squares")
-    return _floating(squares)
+    return _floating(squares, "The array of squares")
 
 
-def _floating(x: Any) -> Array:
+def _floating(x: Any, name: str) -> Array:
     """Return an array of floating-point or complex numbers; integers become real numbers."""
+    check_width(f"{name} of spectral_start", x)
     x = jnp.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return x
@@ -168,7 +171,7 @@ def _checked_measurements(
             raise TypeError(
                 "spectral_start needs like=, an array of the shape of w, where the measurements are a function."
             )
-        like = _floating(like)
+        like = _floating(like, "like")
         if jnp.issubdtype(like.dtype, jnp.complexfloating):
             raise TypeError(
                 "like of spectral_start is complex; w holds the real and imaginary parts of a signal as two real "
@@ -182,7 +185,7 @@ def _checked_measurements(
             f"squares have the shape {squares.shape}."
         )
     _demand_finite(measurements, "measurements")
-    A = _floating(measurements)
+    A = _floating(measurements, "The array of measurements")
     if is_concrete(A) and not bool(jnp.any(A != 0)):
         raise ValueError("The measurements of spectral_start are all 0.")
     m, n = A.shape
@@ -194,7 +197,7 @@ def _checked_measurements(
     if like is None:
         is_complex = jnp.issubdtype(A.dtype, jnp.complexfloating)
         like = jnp.zeros((2, n) if is_complex else (n,), jnp.real(A).dtype)
-    like = _floating(like)
+    like = _floating(like, "like")
     if like.shape not in ((n,), (2, n)):
         raise ValueError(
             f"like of spectral_start has the shape {like.shape}; rows of {n} entries want ({n},), or (2, {n}) for real "

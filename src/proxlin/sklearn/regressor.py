@@ -30,7 +30,7 @@ from ..run import Solution, minimize
 from ..solvers import AbstractSolver
 from ..subproblem import solve_subproblem
 from ..tables.losses import LOSSES, NEARLY_SUPPORT, at_scale, has_scale
-from ..tables.standardize import LEAST, Units, residual_scale, units_of
+from ..tables.standardize import LEAST, Units, powers_of, residual_scale, units_of
 from ..types import Params, on_device
 from .arguments import refuse_texts, seed_of, weights_of, widths_of
 from .outputs import NamedOutputs, names_of
@@ -462,22 +462,18 @@ class CompositeRegressor(NamedOutputs, RegressorMixin, BaseEstimator):
         from ..inference import mm_estimate
 
         X, y, _ = self._checked(X, y, None, first=True)
-        found = [
-            mm_estimate(
-                np.column_stack([np.ones(len(X)), X]),
-                column,
-                seed_of(self.random_state),
-            )
-            for column in y.T
-        ]
+        units = powers_of(X, y)
+        design = np.column_stack([np.ones(len(X)), units.features(X)])
+        seed = seed_of(self.random_state)
+        found = [mm_estimate(design, column, seed) for column in units.targets(y).T]
         coefficients = np.stack([each.coefficients for each in found])
-        k, q = coefficients.shape
-        self._units = Units(np.zeros(q - 1), np.ones(q - 1), np.zeros(k), np.ones(k))
+        scales = np.array([each.scale for each in found])
+        self._units = units
         self._w = [{"W": coefficients[:, 1:], "b": coefficients[:, 0]}]
         self._sigma = 1.0
         self._calls = 0
         self.n_iter_ = 1
-        self.scale_ = self._for_one(np.array([each.scale for each in found]))
+        self.scale_ = self._for_one(scales * units.y_scale)
         if not all(each.converged for each in found):
             _warn("The steps of the MM-estimate did not come to rest.")
         return self

@@ -25,7 +25,7 @@ from ..inference.mm import mm_estimate
 from .asked import Asked
 from .losses import level_of
 from .search import Found, search
-from .standardize import residual_scale, units_of
+from .standardize import powers_of, residual_scale, units_of
 from .training import Fits, Say, Setting, Task
 
 UNPENALISED = (Setting(0.0, 0.0),)
@@ -151,22 +151,34 @@ def check_rows(n: int, coefficients: int, asked: Asked) -> None:
 def _mm_lines(
     X: np.ndarray, y: np.ndarray, asked: Asked, kept: np.ndarray
 ) -> tuple[Line, ...]:
-    design = np.column_stack([np.ones(len(X)), X])
+    units = powers_of(X, y)
+    design = np.column_stack([np.ones(len(X)), units.features(X)])
+    z = units.targets(y)
     lines = []
     for j, target in enumerate(asked.targets):
         try:
-            found = mm_estimate(design, y[:, j], asked.seed)
+            found = mm_estimate(design, z[:, j], asked.seed)
         except ValueError as error:
             raise UserError(f"The target {target!r}: {error}") from error
+        # here the intercept is the first coefficient of the fit, too
+        back = np.roll(_to_table(units, j), 1, axis=1)
+        cov = None
+        kind = None
+        reason = None
+        try:
+            cov = _in_the_table(back, found.covariance)
+            kind = "as lmrob"
+        except ValueError as error:
+            reason = str(error)
         lines.append(
             Line(
                 target,
                 kept,
-                found.coefficients,
-                found.covariance,
-                "as lmrob",
-                None,
-                found.scale,
+                back @ found.coefficients,
+                cov,
+                kind,
+                reason,
+                float(units.y_scale[j] * found.scale),
                 len(X),
                 found.converged,
             )
@@ -278,7 +290,7 @@ def lines_of(
         if errors is not None:
             try:
                 small, kind = _covariance(found, j, used, errors)
-                cov = back @ small @ back.T
+                cov = _in_the_table(back, small)
             except (ValueError, TypeError) as error:
                 reason = str(error)
         lines.append(
@@ -308,6 +320,18 @@ def _to_table(units: Any, j: int) -> np.ndarray:
     back[0, :p] = -slopes * units.x_center
     back[0, p] = units.y_scale[j]
     return back
+
+
+def _in_the_table(back: np.ndarray, small: np.ndarray) -> np.ndarray:
+    """Return a covariance in the units of the table, or raise a sentence where it has no float64."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        cov = back @ small @ back.T
+    lost = (np.diag(cov) < np.finfo(float).tiny) & np.all(np.diag(small) > 0)
+    if lost.any() or not np.isfinite(cov).all():
+        raise ValueError(
+            "a variance is beyond the numbers of float64; give columns in units near 1."
+        )
+    return cov
 
 
 def _covariance(

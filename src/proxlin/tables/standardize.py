@@ -79,6 +79,13 @@ def units_of(X: np.ndarray, y: np.ndarray, s: np.ndarray | None = None) -> Units
     )
 
 
+def powers_of(X: np.ndarray, y: np.ndarray) -> Units:
+    """Return units without a centre whose scales are powers of two, so that no digit changes."""
+    _, x_power = _below_one(X)
+    _, y_power = _below_one(y)
+    return Units(np.zeros_like(x_power), x_power, np.zeros_like(y_power), y_power)
+
+
 def median(values: np.ndarray, s: np.ndarray) -> np.ndarray:
     """Return the least value with half of the weight at or below it, in each column.
 

@@ -246,7 +246,5 @@ def _coded(path: Path, name: str, cells: Any) -> Column:
 
 
 def _numbers(name: str, cells: Any) -> Column:
-    """Return a column of numbers, in which those that are infinite count as missing."""
-    numbers = cells.to_numpy()
-    finite = np.where(np.isinf(numbers), np.nan, numbers)
-    return Column(name, finite.astype(np.float64))
+    """Return a column of numbers, with nan where one is missing."""
+    return Column(name, np.array(cells.to_numpy(), np.float64))

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds
 
-from ...checks import described
+from ...checks import described, reals
 from ...inputs import FRAMES
 
 
@@ -52,7 +52,7 @@ def points(x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: Any) -> P
             f'nan_policy must be None, "raise" or "omit"; it is {described(nan_policy)}.'
         )
     x = _x(x)
-    y = _floats(y, "ydata")
+    y = reals(y, "ydata")
     if y.ndim not in (1, 2):
         raise ValueError(
             f"ydata must have one axis, or two for many curves, one in each row; it has shape {y.shape}."
@@ -60,7 +60,7 @@ def points(x: Any, y: Any, sigma: Any, check_finite: bool, nan_policy: Any) -> P
     if y.size == 0:
         raise ValueError("ydata must not be empty.")
     if sigma is not None:
-        sigma = _floats(sigma, "sigma")
+        sigma = reals(sigma, "sigma")
     kept = None
     if nan_policy == "omit":
         x, y, sigma, kept = _without_missing(x, y, sigma)
@@ -81,21 +81,8 @@ def _x(x: Any) -> Any:
     if home in FRAMES and getattr(x, "columns", None) is not None:
         x = {name: x[name] for name in x.columns}
     if isinstance(x, dict):
-        return {name: _floats(part, f"xdata[{name!r}]") for name, part in x.items()}
-    return _floats(x, "xdata")
-
-
-def _floats(x: Any, name: str) -> np.ndarray:
-    try:
-        found = np.asarray(x)
-        # texts such as "10" would become numbers
-        if np.iscomplexobj(found) or found.dtype.kind in "US":
-            raise TypeError
-        return found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{name} must be an array of real numbers; it is {described(x)}."
-        ) from error
+        return {name: reals(part, f"xdata[{name!r}]") for name, part in x.items()}
+    return reals(x, "xdata")
 
 
 def _check_finite(name: str, x: np.ndarray) -> None:
@@ -189,7 +176,7 @@ def start_and_bounds(
         d = _count_parameters(f)
         box = _box(bounds, d)
         return _feasible(box), box, "the arguments of f after the first"
-    start = np.atleast_1d(_floats(p0, "p0"))
+    start = np.atleast_1d(reals(p0, "p0"))
     good = start.ndim == 1 or (curves is not None and start.shape[:-1] == (curves,))
     if not good or start.size == 0:
         shapes = "a vector" if curves is None else f"a vector or ({curves}, parameters)"
@@ -249,7 +236,7 @@ def _box(bounds: Any, d: int) -> Box:
 
 
 def _bound(given: Any, name: str, d: int) -> np.ndarray:
-    found = _floats(given, f"The {name} bound")
+    found = reals(given, f"The {name} bound")
     if found.size not in (1, d) or found.ndim > 1:
         raise ValueError(
             f"bounds must be numbers or vectors with one number for each of the {d} parameters; the {name} one has "
