@@ -69,7 +69,7 @@ def spectral_start(
         There are fewer measurements than unknowns, shapes do not agree, a number is not finite, or half of the squares
         are 0.
     TypeError
-        A function comes without `like`, or squares or `like` are complex.
+        A function comes without `like`, squares or `like` are complex, or numbers have 16 bits.
 
     See Also
     --------
