@@ -176,6 +176,16 @@ def test_what_is_no_table_of_numbers_is_a_sentence(X, y, error, sentence):
         px.inference.mm_estimate(X, y)
 
 
+@pytest.mark.parametrize("which", range(3))
+def test_a_covariance_of_complex_numbers_is_refused(which):
+    r = np.sin(np.arange(12.0))
+    given = [np.ones((12, 1)), r, r]
+    given[which] = given[which] + 1j
+    name = ("X", "residuals", "initial")[which]
+    with pytest.raises(TypeError, match=f"{name} of mm_covariance must be an array of"):
+        px.inference.mm_covariance(*given, 1.0)
+
+
 @pytest.mark.law
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import described, real
+from ..checks import described, floats, real
 from .scale import BISQUARE
 
 EFFICIENT = 4.685  # the width of bisquare that is 95 % efficient for normal errors
@@ -48,6 +48,8 @@ def mm_covariance(
 
     Raises
     ------
+    TypeError
+        An array has other things than real numbers.
     ValueError
         The shapes do not agree, or the columns of X cannot be told apart.
 
@@ -66,9 +68,9 @@ def mm_covariance(
     >>> round(float(two / one), 6)
     4.0
     """
-    X = np.asarray(X, float)
-    r = np.asarray(residuals, float)
-    r0 = np.asarray(initial, float)
+    X = floats(X, "X of mm_covariance")
+    r = floats(residuals, "residuals of mm_covariance")
+    r0 = floats(initial, "initial of mm_covariance")
     s = real(scale, "scale", low=0.0, open=True)
     if X.ndim != 2 or not r.shape == r0.shape == X.shape[:1]:
         raise ValueError(
