@@ -14,6 +14,7 @@ import pytest
 import proxlin as px
 from long_double import CASES, LONG, D, N, Twin, instances
 from proxlin.compiled import Compiled
+from proxlin.cost import Calls
 from proxlin.run.lanes import Static, begin, fits, turn
 from proxlin.run.solve import checked_limits
 from proxlin.solvers.prox_linear import first_kappa
@@ -76,17 +77,17 @@ def convicted(name, arrays, anchor, kappa, w, gap):
     return false_gaps, unknown
 
 
-def last_kappa(found, anchor, kappa, sizes):
-    """Return the kappa of the last attempt: the first one times a power of two, told by the measure.
-
-    measure = last |w - anchor| / sqrt(kappa size)
+def last_kappa(found, problem, w, kappa):
+    """Return the kappa of the last attempt: attempts are paid for, and the j-th rejection multiplies
+    kappa by 2^j.
     """
-    moved = np.linalg.norm(np.asarray(found.w, float) - anchor, axis=1)
-    last = np.asarray(found.measure, float) * np.sqrt(kappa * sizes)
-    times = np.where(moved > 0, last / np.where(moved > 0, moved, 1) / kappa, 1.0)
-    powers = np.log2(np.maximum(times, 0.5))
-    assert np.all(abs(powers - np.round(powers)) < 0.01)
-    return kappa * 2.0 ** np.round(powers)
+    prices = SOLVER.prices(problem, w)
+    attempts = np.arange(1, 61)
+    paid = [float(prices.passes(1, Calls(value=int(t)), N)) for t in attempts]
+    apart = np.abs(np.asarray(found.passes, float)[:, None] - np.asarray(paid)[None, :])
+    assert np.all(apart.min(axis=1) < 1e-3)
+    rejections = attempts[apart.argmin(axis=1)] - 1
+    return kappa * 2.0 ** (rejections * (rejections + 1) // 2)
 
 
 def check_one_step(name, dtype, seed, count):
@@ -96,14 +97,9 @@ def check_one_step(name, dtype, seed, count):
     assert np.all(np.asarray(found.steps) == 1)
     assert np.all(np.isfinite(found.gap)) and np.all(np.isfinite(found.measure))
     _, kappa = jax.jit(jax.vmap(first_kappa))(problems, start)
-    _, _, f, _ = CASES[name]
-    sizes = []
-    for X, y, ridge, w in zip(*arrays, start, strict=True):
-        z = np.asarray(X, float) @ np.asarray(w, float) - np.asarray(y, float)
-        quadratic = float(ridge) / 2 * np.sum(np.asarray(w, float) ** 2)
-        sizes.append(np.mean(np.abs(f(z).astype(float))) + quadratic)
-    at = np.asarray(start, float)
-    last = last_kappa(found, at, np.asarray(kappa, float), np.asarray(sizes))
+    X, y, ridge = (x[0] for x in arrays)
+    one = px.MeanOfLosses(of_data, CASES[name][0], (X, y), ridge)
+    last = last_kappa(found, one, start[0], np.asarray(kappa, float))
     # A step that does not help is not taken: its gap is not that of w.
     moved = np.any(np.asarray(found.w) != np.asarray(start), axis=1)
     assert np.mean(moved) > 0.8
@@ -168,6 +164,7 @@ def test_gaps_of_one_step_are_true(name, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["L1", "L2", "LInf", "Huber", "Quantile", "SquaredL2"])
-@pytest.mark.parametrize("steps", [1, 5])
+# The maps are linear: the third step of many goes nowhere, as the second one was exact.
+@pytest.mark.parametrize("steps", [1, 2])
 def test_gaps_of_lanes_are_true(name, dtype, steps):
     check_lanes(name, dtype, 3, 400, steps)
