@@ -1,10 +1,14 @@
 """Many small problems side by side in lanes, against the same problems one by one."""
 
 import multiprocessing
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ import proxlin as px
 from proxlin.run import many
 from proxlin.run.lanes import fits
 from proxlin.subproblem import dual_set
+from proxlin.subproblem.newton import Wide
 
 START = jnp.asarray([1.0, 0.5, 0.0])
 GRID = jnp.linspace(0.0, 3.0, 12)[:, None]
@@ -217,3 +222,53 @@ def test_a_tolerance_ends_no_run_far_from_its_minimum():
     assert np.mean(early.steps) < np.mean(late.steps)
     one = px.solve(squares(jnp.asarray(y[185])[:, None]), start, tol=1e-6)
     assert float(one.value) == pytest.approx(float(late.value[185]), rel=1e-9)
+
+
+def test_lanes_factor_one_matrix_at_a_time():
+    """Batches of factorisations in two programs at once wait for each other for ever in jaxlib 0.10.2:
+    `cholesky` of (16, 48, 48) in two threads does, after some seconds.
+    """
+    lanes, k, n, d = 4, 1, 30, 12
+    B = Wide(jnp.ones((lanes, k, n, d)))
+    H = jnp.broadcast_to(jnp.eye(d), (lanes, d, d))
+    solve = jax.make_jaxpr(lambda H, r: B.solve(H, jnp.ones(lanes), r))
+    found = []
+
+    def look(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name in ("cholesky", "triangular_solve"):
+                found.append(max(x.aval.ndim for x in equation.invars))
+            for inner in jax.extend.core.jaxprs_in_params(equation.params):
+                look(inner)
+
+    look(solve(H, jnp.ones((d, lanes))).jaxpr)
+    assert found and max(found) == 2
+    x = B.solve(2 * H, jnp.ones(lanes), jnp.ones((d, lanes)))
+    np.testing.assert_allclose(x, 1 / 3, rtol=1e-12)
+
+
+MANY_PARAMETERS = """
+import jax, jax.numpy as jnp, numpy as np
+import proxlin as px
+rng = np.random.default_rng(7)
+X, Y = rng.normal(size=(120, 110, 48)), rng.normal(size=(120, 110))
+make = lambda x, y: px.MeanOfLosses(lambda w, s: s[0] @ w - s[1], px.L1(), (x, y))
+problems = jax.vmap(make)(jnp.asarray(X), jnp.asarray(Y))
+for _ in range(2):
+    found = px.solve_many(problems, jnp.zeros(48), tol=1e-8)
+print(int(np.sum(np.asarray(found.status) == 0)))
+"""
+
+
+def test_many_problems_of_many_parameters_end():
+    """In a process of its own, as it would hang."""
+    run = subprocess.run(
+        [sys.executable, "-c", MANY_PARAMETERS],
+        env=os.environ | {"JAX_ENABLE_X64": "1", "NPROC": "2"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split()[-1] == "120"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import described, floats, real
+from ..checks import described, real, reals
 from .scale import BISQUARE
 
 EFFICIENT = 4.685  # the width of bisquare that is 95 % efficient for normal errors
@@ -68,9 +68,9 @@ def mm_covariance(
     >>> round(float(two / one), 6)
     4.0
     """
-    X = floats(X, "X of mm_covariance")
-    r = floats(residuals, "residuals of mm_covariance")
-    r0 = floats(initial, "initial of mm_covariance")
+    X = reals(X, "X of mm_covariance")
+    r = reals(residuals, "residuals of mm_covariance")
+    r0 = reals(initial, "initial of mm_covariance")
     s = real(scale, "scale", low=0.0, open=True)
     if X.ndim != 2 or not r.shape == r0.shape == X.shape[:1]:
         raise ValueError(

@@ -13,10 +13,6 @@ from ..cost import Calls
 from ..subproblem import Answer
 
 ACCEPT = 0.1  # the share of the predicted decrease that a step must give
-# A model that is off by less than this share of its predicted decrease is exact, as where phi is linear: kappa has
-# nothing to guard then, and falls by LEAP.
-EXACT = 1e-6
-LEAP = 1e-3
 # rejections before a step counts as stalled: kappa has then grown beyond all numbers
 TRIES = 60
 
@@ -28,8 +24,8 @@ class Damping(eqx.Module):
     tau is at most kappa. Where `curved` is set, a step with curvature is tried before a plain one.
 
     With the ratio r of decrease to prediction, kappa is scaled by max(1/3, 1 - (2 r - 1)^3) when
-    accepted (Nielsen's rule; tau by max(1/10, .), as the curvature carries the model), by LEAP where
-    the model was exact, and by 2, 4, 8, ... at rejections (tau by 4, 8, ..).
+    accepted (Nielsen's rule; tau by max(1/10, .), as the curvature carries the model), and by 2, 4,
+    8, ... at rejections (tau by 4, 8, ..).
     """
 
     kappa: Array
@@ -47,13 +43,12 @@ class Damping(eqx.Module):
         growth = jnp.where(self.curved & ~curved, 1, growth)
         return Damping(kappa, jnp.minimum(tau, kappa), curved, growth)
 
-    def lowered(self, ratio: Array, exact: Array) -> "Damping":
-        """Return the damping after a step that gave this ratio of its predicted decrease, and whose model
-        was exact or not.
-        """
+    def lowered(self, ratio: Array) -> "Damping":
+        """Return the damping after a step that gave this ratio of its predicted decrease."""
         scale = 1 - (2 * jnp.clip(ratio, 0, 1) - 1) ** 3
-        plain = jnp.where(exact, LEAP, jnp.maximum(1 / 3, scale))
-        kappa = jnp.where(self.curved, self.kappa, self.kappa * plain)
+        kappa = jnp.where(
+            self.curved, self.kappa, self.kappa * jnp.maximum(1 / 3, scale)
+        )
         tau = jnp.where(self.curved, self.tau * jnp.maximum(1 / 10, scale), self.tau)
         return Damping(kappa, tau, self.curved, jnp.ones_like(self.growth))
 
@@ -64,15 +59,12 @@ def plain(kappa: Array) -> Damping:
 
 
 class Trial(eqx.Module):
-    """The answer of a subproblem, F there, kappa |w+ - w|, the calls that it took, and the proximal
-    term in the value of the answer; inf says that nobody asks whether the model is exact.
-    """
+    """The answer of a subproblem, F there, kappa |w+ - w|, and the calls that it took."""
 
     answer: Answer
     value: Array
     slope: Array
     calls: Calls
-    proximal: Array
 
 
 class Accepted(eqx.Module):
@@ -82,7 +74,6 @@ class Accepted(eqx.Module):
 
     trial: Trial
     ratio: Array
-    exact: Array
     damping: Damping
     tries: Array
     calls: Calls
@@ -108,34 +99,20 @@ def accepted(
         trial = attempt(damping)
         answer = trial.answer
         ratio = share(trial.value, answer.value, answer.scale, start, first)
-        exact = is_exact(trial.value, answer.value, trial.proximal, start)
         return Accepted(
-            trial, ratio, exact, damping, found.tries + 1, found.calls + trial.calls
+            trial, ratio, damping, found.tries + 1, found.calls + trial.calls
         )
 
     # The first attempt is a turn of the loop too, so that the subsolver is compiled once.
     shapes = jax.eval_shape(attempt, damping)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     before = Accepted(
-        nothing,
-        jnp.full_like(start, -jnp.inf),
-        jnp.zeros((), bool),
-        damping,
-        jnp.int32(0),
-        Calls(),
+        nothing, jnp.full_like(start, -jnp.inf), damping, jnp.int32(0), Calls()
     )
     found = jax.lax.while_loop(again, body, before)
     return eqx.tree_at(
-        lambda found: found.damping,
-        found,
-        found.damping.lowered(found.ratio, found.exact),
+        lambda found: found.damping, found, found.damping.lowered(found.ratio)
     )
-
-
-def is_exact(value: Array, model: Array, proximal: Array, start: Array) -> Array:
-    """Return whether the model without its proximal term is F, to a small share of what it predicted."""
-    off = jnp.abs(value - (model - proximal))
-    return off <= EXACT * (start - model)
 
 
 def noise_of(scale: Array, first: Array) -> Array:

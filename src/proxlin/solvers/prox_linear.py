@@ -231,11 +231,10 @@ def prox_linear_step(
         moved = optax.tree.norm(optax.tree.sub(answer.w, w))
         calls = Calls(value=1, push=answer.pushes, pull=answer.pulls)
         slope = damping.kappa * moved
-        proximal = slope * moved / 2
         if share is not None:
             # The exact minimiser is no farther from the answer than this.
             slope = slope + jnp.sqrt(2 * damping.kappa * answer.gap)
-        return Trial(answer, problem.value(answer.w), slope, calls, proximal)
+        return Trial(answer, problem.value(answer.w), slope, calls)
 
     return accepted(attempt, start, first, plain(kappa))
 

@@ -138,8 +138,7 @@ class RelativeProxLinear(AbstractSolver):
         answer = subproblem.Answer(
             x, v, value, gap, jnp.zeros_like(gap), start, none, none, none
         )
-        far = jnp.full_like(value, jnp.inf)
-        return Trial(answer, problem.value(x), length, Calls(value=1), far)
+        return Trial(answer, problem.value(x), length, Calls(value=1))
 
     def prices(self, problem: AbstractProblem, w: Any) -> Prices:
         price = problem.prices(w)

@@ -167,9 +167,14 @@ class Wide(AbstractJacobians):
         lift = 1 + 4 * d * jnp.finfo(r.dtype).eps
         ones = jnp.eye(d, dtype=H.dtype)
         H = H + ones[None] * (weight[:, None, None] + (lift - 1) * H)
-        return jax.scipy.linalg.cho_solve(
-            (jnp.linalg.cholesky(H), True), r.T[..., None]
-        )[..., 0].T
+
+        # One lane after the other: a batch of factorisations waits inside of XLA's threads for others of them, so two
+        # programs at once, one in each thread, would wait for each other for ever (jaxlib 0.10.2, from order 40 or so).
+        def one(system: tuple[Array, Array]) -> Array:
+            H, r = system
+            return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(H), True), r)
+
+        return jax.lax.map(one, (H, r.T)).T
 
     def picked(self, which: Array, other: "Wide") -> "Wide":
         return Wide(jnp.where(which[:, None, None, None], self.B, other.B))
