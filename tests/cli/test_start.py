@@ -44,6 +44,18 @@ def test_version_imports_nothing_heavy():
     assert found.stdout == f"proxlin {proxlin.__version__}\nset()\n", found.stderr
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "proxlin"]
+    run = lambda *words: subprocess.run(
+        [*command, *words], capture_output=True, text=True, check=False
+    )
+    found = run("--version")
+    assert (found.returncode, found.stdout) == (0, f"proxlin {proxlin.__version__}\n")
+    refused = run("fit", "none.csv", "--target", "y")
+    assert refused.returncode == 2
+    assert refused.stderr == "proxlin: none.csv: there is no such file.\n"
+
+
 def test_help_does_not_wait_for_jax():
     found = python(
         "import sys; from proxlin.cli import main; main(['--help']); print('jax' in sys.modules)"

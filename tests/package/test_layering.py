@@ -29,7 +29,7 @@ LAYERS = (
     ("theory", "inference", "tuning", "data"),
     ("tables", "sklearn", "plots"),
     ("experiments",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
 

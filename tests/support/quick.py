@@ -33,6 +33,7 @@ ALWAYS = ("tests/package/test_layering.py",)  # it takes a second
 # Where a room is tested beside the folder of its name, which it may not have.
 TESTED_IN = {
     "__init__": ("tests/package",),
+    "__main__": ("tests/cli/test_start.py",),
     "types": ("tests/package",),
     "checks": ("tests/package",),
     "errors": ("tests/package",),
