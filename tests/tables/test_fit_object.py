@@ -177,7 +177,7 @@ def test_a_convex_fit_says_that_far_features_decide_it():
     convex = px.fit(table, "price", loss="l1", hidden=0)
     (warning,) = convex.models[0].findings.warnings
     assert (
-        "rows of far features decide this linear fit (row " in warning
+        "rows of far features decide this linear fit (rows " in warning
         and "'mm'" in warning
     )
     clean = px.fit(
@@ -203,7 +203,7 @@ def test_a_quantile_says_that_far_features_decide_it(level):
     table = far_rows(slice(28, 38), np.linspace(900, 1000, 10))
     (warning,) = px.fit(table, "price", **settings).models[0].findings.warnings
     assert (
-        f"quantile {level}: rows of far features decide this linear fit (row 29"
+        f"quantile {level}: rows of far features decide this linear fit (rows 29"
         in warning
     )
     assert ("loss 'mm'" in warning) == (level == 0.5)

@@ -91,7 +91,8 @@ def _leverage(axes: Axes, panel: int, one: Rows) -> list[Point]:
     high = float(one.distance.max(initial=0))
     if np.isfinite(one.limit):
         axes.axvline(one.limit, color=LIGHT, linewidth=0.8, linestyle="--")
-        high = max(high, 1.2 * one.limit)
+        # one row that is far beyond all others would press them to the edge
+        high = float(np.clip(high, 1.2 * one.limit, 4 * one.limit))
     axes.set(xlabel="robust distance of the features", ylabel="residual / sigma")
     across = (0.0, 1.05 * high or 1.0)
     return _rows(

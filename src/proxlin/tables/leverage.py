@@ -70,12 +70,13 @@ def decided_by_features(
             which = ", ".join(map(str, named[:NAMED]))
             if len(named) > NAMED:
                 which += f" and {len(named) - NAMED} more"
+            row_word = "row" if len(named) == 1 else "rows"
             what = line.target
             if asked.level is not None:
                 what += f", quantile {asked.level:g}"
             said.append(
-                f"{what}: rows of far features decide this linear fit (row {which}); no convex loss bounds their pull, "
-                f"{instead}"
+                f"{what}: rows of far features decide this linear fit ({row_word} {which}); "
+                f"no convex loss bounds their pull, {instead}"
             )
     return tuple(said)
 

@@ -30,6 +30,8 @@ MODEL = "model.npz"
 SHOWN = 500  # held-out rows in the figure of a target; more hide each other
 PANELS = 4  # targets with a panel of their own
 NAMED = 12  # rows in the sentence on wrong ones
+# A mean so many times the trimmed mean, which leaves out the largest errors, consists of these.
+MOSTLY = 2.0
 
 
 def write(out: Path, source: str, reports: Sequence[Report]) -> Path:
@@ -98,28 +100,47 @@ def _told(listing: Listing) -> dict[str, Any]:
 
 
 def headline(report: Report) -> list[str]:
-    """Return a sentence for each target."""
-    name = "over least squares"
+    """Return sentences for each target: the typical error, and the mean beside that of least squares."""
+    squares = shown_loss("squared")
+    typical = {
+        row["target"]: row["median absolute error"]
+        for row in report.metrics
+        if row["loss"] == squares
+    }
     lines = []
     for row in report.metrics:
-        if row["loss"] == shown_loss("squared"):
+        if row["loss"] == squares:
             continue
-        error = f"{row['target']}: the mean absolute error on held-out rows, {row['mean absolute error']:.4g}, is"
-        excess = row[name] - 1
-        if row[f"{name} low"] is None:
-            why = without_interval(report.model.about["held_out"])
-            lines.append(f"{error} not compared with that of least squares: {why}.")
-            continue
-        low = row[f"{name} low"] - 1
-        high = row[f"{name} high"] - 1
-        word = "not distinguishable from"
-        if high < 0:
-            word = "smaller than"
-        elif low > 0:
-            word = "larger than"
-        interval = f"{excess:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
-        lines.append(f"{error} {word} that of least squares ({interval}).")
+        target = row["target"]
+        lines.append(
+            f"{target}: half of the held-out rows are predicted to within {row['median absolute error']:.4g}, "
+            f"by least squares to within {typical[target]:.4g}."
+        )
+        lines.append(_mean_error(row, report.model.about["held_out"]))
     return lines
+
+
+def _mean_error(row: dict[str, Any], held_out: int) -> str:
+    """Return a sentence that compares the mean absolute error with that of least squares."""
+    name = "over least squares"
+    mean = row["mean absolute error"]
+    error = f"{row['target']}: the mean absolute error on them, {mean:.4g}, is"
+    if row[f"{name} low"] is None:
+        why = without_interval(held_out)
+        return f"{error} not compared with that of least squares: {why}."
+    excess = row[name] - 1
+    low = row[f"{name} low"] - 1
+    high = row[f"{name} high"] - 1
+    word = "not distinguishable from"
+    if high < 0:
+        word = "smaller than"
+    elif low > 0:
+        word = "larger than"
+    interval = f"{excess:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
+    few = ""
+    if mean > MOSTLY * row["trimmed mean error"]:
+        few = " A few rows with large errors make up most of it, so it may tell little."
+    return f"{error} {word} that of least squares ({interval}).{few}"
 
 
 def wrong_rows(outliers: Listing) -> list[str]:

@@ -97,7 +97,7 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     if len(models) > 1:
         columns.insert(0, "quantile")
     what = " and ".join(asked.targets)
-    name = shown_loss("quantile" if len(models) > 1 else asked.loss)
+    name = _spelled("quantile" if len(models) > 1 else asked.loss, len(asked.targets))
     title = f"{what}: linear fit by {name}, {about['rows']} rows"
     lines = [*_ground(findings, level)]
     if not rows:
@@ -112,10 +112,19 @@ def summary_of(models: Sequence[Model], notes: Sequence[str], level: float) -> L
     count = sum(each["false discovery rate"] <= 0.05 for each in findings.suspects)
     if count:
         rows_word = "1 row does" if count == 1 else f"{count} rows do"
-        lines.append(f"{rows_word} not go with the others: see outliers().")
+        lines.append(f"{rows_word} not go with the others: outliers() lists them.")
     said = dict.fromkeys((*findings.warnings, *notes))
     lines += [f"Note: {note}." for note in said]
     return Listing(title, rows, tuple(columns), tuple(lines))
+
+
+def _spelled(loss: str, targets: int) -> str:
+    """Return a loss in the words of statistics, where its name is that of a norm."""
+    if loss == "l1" or (loss == "l2" and targets == 1):
+        return f"absolute values ({loss})"
+    if loss == "l2":
+        return "lengths of the residuals of a row (l2)"
+    return shown_loss(loss)
 
 
 def mixture_of(model: Model) -> str:
@@ -126,9 +135,10 @@ def mixture_of(model: Model) -> str:
     if not parts:
         return network
     names = {"linear": "a linear model", "network": network}
-    told = [
-        f"{names.get(name, name)} ({share:.0%})" for name, share in parts if share > 0
-    ]
+    named = [(f"{names.get(name, name)}", share) for name, share in parts if share > 0]
+    if len(named) == 1:
+        return named[0][0]
+    told = [f"{name} ({share:.0%})" for name, share in named]
     return f"a mixture of {' and '.join(told)}"
 
 
@@ -197,23 +207,31 @@ def suspects_of(model: Model, level: float) -> Listing:
         wrong = each["false discovery rate"] <= level
         if not wrong and not each["far"]:
             continue
-        kind = "features far, target fits"
+        kind = "features"
         if wrong:
             kind = "target and features" if each["far"] else "target"
-        rows.append({**each, "apart": kind})
+        rows.append({**_renamed(each), "apart": kind})
     # wrong rows first; far features alone are no error
-    rows.sort(key=lambda each: each["apart"] == "features far, target fits")
-    columns = ["row", "apart", "value", "fitted", "scaled residual", "distance"]
-    columns += ["column", "hint"]
+    rows.sort(key=lambda each: each["apart"] == "features")
+    columns = ["row", "apart", "value", "fitted", "scaled residual"]
+    columns += ["robust distance", "column", "hint"]
     if len(model.asked.targets) > 1:
         columns.insert(1, "target")
-    count = sum(each["apart"] != "features far, target fits" for each in rows)
+    count = sum(each["apart"] != "features" for each in rows)
     what = (
         "1 row whose target does" if count == 1 else f"{count} rows whose target does"
     )
     title = f"{what} not go with the others, and {len(rows) - count} with far features"
     lines = (
-        f"At most {level:.0%} of the former are expected to be false alarms. Value and fitted are of the target; "
-        f"column is the one that is likely wrong. Distances of features above {findings.limit:.3g} are far.",
+        f"At most {level:.0%} of the rows whose target does not go with the others are expected to be false alarms. "
+        "Value and fitted are of the target. Column is the one that is likely wrong, or, where the target fits, the "
+        f"one that lies farthest out. Robust distances above {findings.limit:.3g} are far. Rows are counted from 1, "
+        "without the line of names.",
     )
     return Listing(title, rows, tuple(columns), lines)
+
+
+def _renamed(suspect: dict[str, Any]) -> dict[str, Any]:
+    """Return a suspect with a longer name of its distance: a table may well have a column "distance"."""
+    names = {"distance": "robust distance"}
+    return {names.get(name, name): value for name, value in suspect.items()}
