@@ -458,6 +458,13 @@ def test_many_weights_of_float16_do_not_overflow():
     weights = np.ones(100_000, np.float16)
     p = px.MeanOfLosses(lambda w, x: x * w, px.L1(), rows, weights=weights)
     assert float(p.value(np.ones(1))) == pytest.approx(3.0, rel=1e-12)
+
+
+def test_float16_weights_of_a_trace_do_not_overflow():
+    try:
+        jax.jit(lambda x: 2 * x)(jnp.ones(3, jnp.float16))
+    except jax.errors.JaxRuntimeError:
+        pytest.skip("XLA has no float16 with the instructions of SSE4.2")
     value = jax.jit(lambda s: simple(weights=s).value(W))
     s = np.arange(1.0, 14.0)
     narrow = value(jnp.asarray(1e3 * s, jnp.float16))

@@ -140,8 +140,10 @@ def _checked_squares(squares: Any) -> Array:
         raise TypeError(
             "The squares of spectral_start are real numbers |<a, x>|^2; these are complex: take their absolute squares."
         )
-    _demand_finite(squares, "squares")
-    return _floating(squares, "The array of squares")
+    # the width first: not every processor computes with 16 bits
+    b = _floating(squares, "The array of squares")
+    _demand_finite(b, "squares")
+    return b
 
 
 def _floating(x: Any, name: str) -> Array:
@@ -184,8 +186,8 @@ def _checked_measurements(
             f"spectral_start needs rows (m, n) and m squares; the measurements are {described(measurements)} and the "
             f"squares have the shape {squares.shape}."
         )
-    _demand_finite(measurements, "measurements")
     A = _floating(measurements, "The array of measurements")
+    _demand_finite(A, "measurements")
     if is_concrete(A) and not bool(jnp.any(A != 0)):
         raise ValueError("The measurements of spectral_start are all 0.")
     m, n = A.shape
