@@ -6,8 +6,8 @@
     salt    Huber and U, V >= 0, a tenth of the pixels white by mistake, a tenth missing: least_squares with bounds
     plain   Huber without bounds, on the same pixels: least_squares
 
-    ours    px.prox_linear(sweeps=4), adaptive kappa, phi by px.touches; with bounds its systems are dense, and there
-            are no sweeps
+    ours    px.prox_linear(sweeps=4), adaptive kappa, phi by px.touches; with bounds an interior point solves its
+            subproblems, and there are no sweeps
     NMF     coordinate descent, run again with 10, 20, 40, ... sweeps: its seconds are those of the first run that
             came to the goal
 

@@ -20,7 +20,6 @@ from long_double import (
     HIGH,
     LONG,
     LOW,
-    D,
     Found,
     K,
     N,
@@ -316,7 +315,7 @@ def grouped(lam):
 
 PENALTIES: dict[str, tuple[Any, Any]] = {  # name -> (the penalty, its twin)
     "bounds": (
-        lambda low, high, lam: px.Bounds(jnp.full(D, low), jnp.full(D, high)),
+        lambda low, high, lam: px.Bounds(low, high),
         lambda low, high, lam: bounded(low, high),
     ),
     "l1": (
@@ -331,29 +330,31 @@ PENALTIES: dict[str, tuple[Any, Any]] = {  # name -> (the penalty, its twin)
 
 
 @eqx.filter_jit
-def penalized(name, penalty, arrays):
+def penalized(way, name, penalty, arrays):
     outer = ALL[name][0]
     tol = jnp.asarray(1e-9)
 
     def one(X, y, w, kappa, ridge, *numbers):
-        problem = px.MeanOfLosses(of_data, outer, (X, y), ridge)
+        problem, w, expansion = WAYS[way][1](outer, X, y, w, kappa, ridge)
         quadratic = subproblem.proximal(problem, kappa, w)
         found = subproblem.solve(
-            subproblem.expand(problem, w),
+            expansion,
             quadratic,
             outer,
             tol,
             max_iterations=300,
             penalty=as_penalties(PENALTIES[penalty][0](*numbers)),
         )
+        x = jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(found.w)])
         goal = subproblem.target(tol, found.scale)
-        return Found(found.w, found.v, found.gap, found.value, found.error, goal)
+        return Found(x, found.v, found.gap, found.value, found.error, goal)
 
     return jax.vmap(one)(*arrays)
 
 
-def check_penalty(name, penalty, dtype, count):
-    X, y, w, kappa, ridge = instances(5, count, dtype, any_units(name))
+def check_penalty(name, penalty, dtype, count, way="plain"):
+    drawn = WAYS[way][0](name, dtype, 5, count)
+    X, y, w, kappa, ridge = drawn.arrays
     units = np.max(np.abs(w), axis=1) + np.finfo(dtype).tiny
     low = -units / 2
     high = units / 4
@@ -367,16 +368,17 @@ def check_penalty(name, penalty, dtype, count):
 
     def twin(X, y, w, kappa, ridge, *numbers):
         g = PENALTIES[penalty][1](*numbers)
-        return Twin(X, y, np.full(N, LONG(1) / N), w, kappa, ridge, g)
+        return drawn.twin(X, y, w, kappa, ridge, g)
 
-    found = penalized(name, penalty, tuple(jnp.asarray(x) for x in arrays))
+    found = penalized(way, name, penalty, tuple(jnp.asarray(x) for x in arrays))
     # In float32 some end above the tolerance, and say so.
     check(ALL[name], twin, arrays, found, dtype, share=0.9)
 
 
 @pytest.mark.processor
-def test_certificates_with_bounds_are_true():
-    check_penalty("L1", "bounds", np.float64, 20)
+@pytest.mark.parametrize("way", ["plain", "touches", "trajectory"])
+def test_certificates_with_bounds_are_true(way):
+    check_penalty("L1", "bounds", np.float64, 20, way)
 
 
 @pytest.mark.slow
@@ -386,3 +388,12 @@ def test_certificates_with_bounds_are_true():
 def test_certificates_with_penalties_are_true(name, penalty, dtype):
     """50 instances of each."""
     check_penalty(name, penalty, dtype, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["touches", "trajectory"])
+@pytest.mark.parametrize("name", ["L1", "L2", "LInf", "Max", "Huber", "SquaredL2"])
+@pytest.mark.parametrize("penalty", ["bounds", "l1"])
+def test_certificates_with_structure_and_penalty_are_true(name, penalty, way):
+    """50 instances of each."""
+    check_penalty(name, penalty, np.float64, 50, way)

@@ -79,6 +79,13 @@ def test_the_recursion_solves_the_dense_system(name, controls):
     ):
         close(mine, theirs)
     close(ours.through(first[0], r), dense.through(second[0], r))
+    size = jnp.asarray(rng.uniform(0, 1, HORIZON * controls)).at[::3].set(0)
+    ours, dense = ours.stretched(size), dense.stretched(size)
+    close(ours.push(r), dense.push(r))
+    close(ours.pull(q), dense.pull(q))
+    close(
+        ours.through(ours.factor(h, g)[0], r), dense.through(dense.factor(h, g)[0], r)
+    )
 
 
 def test_entries_as_blocks_are_the_same_system():
@@ -132,12 +139,18 @@ def stage(x, u, weight):
 MIXED = px.Parts((px.SquaredL2(), 2), (px.Huber(0.5), 1), (px.L1(), 1))
 
 
+@pytest.mark.parametrize(
+    "penalty", [None, px.Bounds(-0.2, 0.3)], ids=["free", "bounds"]
+)
 @pytest.mark.parametrize("outer", [px.L1(), px.L2(), px.SquaredL2(), MIXED], ids=str)
-def test_an_exact_step_is_that_of_the_dense_jacobian(outer):
+def test_an_exact_step_is_that_of_the_dense_jacobian(outer, penalty):
     start = np.array([3.0, 0.0])
     weights = np.linspace(0.5, 1.0, HORIZON)
-    p = px.Trajectory(pendulum, stage, outer, start, weights, ridge=1e-3)
-    w = jnp.asarray(np.random.default_rng(0).normal(size=(HORIZON, 2)))
+    p = px.Trajectory(
+        pendulum, stage, outer, start, weights, ridge=1e-3, penalty=penalty
+    )
+    w = p.feasible(jnp.asarray(np.random.default_rng(0).normal(size=(HORIZON, 2))))
+    assert subproblem.structure(p, w) is Stagewise
     found = px.solve_subproblem(p, w, kappa=1.0)
     assert found.status == "converged" and found.relative_gap <= 1e-10
     solved = jax.jit(
@@ -146,6 +159,7 @@ def test_an_exact_step_is_that_of_the_dense_jacobian(outer):
             subproblem.proximal(p, jnp.asarray(1.0), w),
             outer,
             jnp.asarray(1e-10),
+            penalty=p.penalty,
         )
     )(w)
     assert float(solved.gap) <= 1e-9

@@ -56,8 +56,9 @@ def problem(outer, **settings):
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def solved(expand, problem, w, kappa, tol):
+    at = expand(problem, w)
     quadratic = exact.proximal(problem, kappa, w)
-    return exact.solve(expand(problem, w), quadratic, problem.outer, tol)
+    return exact.solve(at, quadratic, problem.outer, tol, penalty=problem.penalty)
 
 
 def both(problem, w, kappa, tol=1e-10):
@@ -79,6 +80,39 @@ def test_agrees_with_a_dense_jacobian(name):
         # The value is that of the subproblem, computed without any of this.
         line = p.linearize(w).regularize(kappa, w)
         assert float(line.value(found.w)) == pytest.approx(float(found.value), rel=1e-9)
+
+
+PENALTIES = {
+    "bounds": {"U": px.Bounds(-0.5, 0.4), "V": None, "b": px.NonNegative()},
+    "l1": {"U": px.L1Penalty(0.02), "V": px.L1Penalty(0.01), "b": None},
+    "both": {"U": px.NonNegative(), "V": px.L1Penalty(0.02), "b": px.Bounds(0.1, 0.1)},
+}
+
+
+@pytest.mark.parametrize("name", ["L1", "L2", "LInf", "Max", "Huber_0.7", "SquaredL2"])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_agrees_with_a_dense_jacobian_and_a_penalty(name, penalty):
+    outer = getattr(px, name.split("_")[0])(*map(float, name.split("_")[1:]))
+    p = problem(outer, ridge=0.1, penalty=PENALTIES[penalty])
+    w = p.feasible(start())
+    for kappa in (1.0, 1e-3):
+        dense, found = both(p, w, kappa)
+        assert float(found.gap) <= 1e-10 * float(found.scale)
+        between = abs(float(found.value - dense.value))
+        assert between <= float(found.gap + dense.gap) + 1e-13
+        assert np.isfinite(float(p.penalty.value(found.w)))  # bounds are kept exactly
+        line = p.linearize(w).regularize(kappa, w)
+        assert float(line.value(found.w)) == pytest.approx(float(found.value), rel=1e-9)
+
+
+def test_groups_of_w_need_a_matrix(monkeypatch):
+    monkeypatch.setattr(sparse, "DENSE", 0)
+    w = start()
+    kind = lambda penalty: exact.structure(problem(px.L1(), penalty=penalty), w)
+    mixed = {"U": px.NonNegative(), "V": px.GroupL2(0.1), "b": None}
+    assert kind(px.GroupL2(0.1)) is kind(mixed) is None
+    assert kind(px.NonNegative()) is kind(None) is sparse.Sparse
+    assert not exact.ends_early(problem(px.L1(), penalty=px.NonNegative()), w)
 
 
 def counted(p, w, kappa, v0=None, share=None):
@@ -188,7 +222,14 @@ def test_the_factor_is_that_of_the_matrix(V, wide, monkeypatch):
     x = rng.standard_normal(d)
     L, _, _ = jax.jit(lambda: system.factor(h, g))()
     assert np.allclose(system.through(L, jnp.asarray(x)), np.linalg.solve(C, x))
+    size = rng.uniform(0, 1, d)
+    size[::7] = 0  # entries that do not move
+    C = np.eye(d) + size[:, None] * (C - np.eye(d)) * size
+    narrow = system.stretched(jnp.asarray(size))
+    L, _, _ = jax.jit(lambda: narrow.factor(h, g))()
+    assert np.allclose(narrow.through(L, jnp.asarray(x)), np.linalg.solve(C, x))
     v = rng.standard_normal((40, 3))
+    assert np.allclose(narrow.push(jnp.asarray(x)), A @ (size * x))
     assert np.allclose(system.push(jnp.asarray(x)), A @ x)
     pulled = np.einsum("nkd,nk->d", A, v)
     assert np.allclose(system.pull(jnp.asarray(v)), pulled)
@@ -226,9 +267,12 @@ def factorisation(penalty=None):
     return px.MeanOfLosses(phi, px.Huber(0.2), data, ridge=1e-3, penalty=penalty), w
 
 
+@pytest.mark.parametrize(
+    "penalty", [None, px.NonNegative()], ids=["plain", "nonnegative"]
+)
 @pytest.mark.parametrize("kappa", [None, 0.02])
-def test_prox_linear_ends_where_it_did(kappa, monkeypatch):
-    p, w = factorisation()
+def test_prox_linear_ends_where_it_did(kappa, penalty, monkeypatch):
+    p, w = factorisation(penalty)
     assert exact.structure(p, w) is None  # small
     settings = {"steps": 100, "tol": 1e-7}
     dense = px.minimize(p, w, px.prox_linear(kappa), **settings)
@@ -237,8 +281,10 @@ def test_prox_linear_ends_where_it_did(kappa, monkeypatch):
     assert exact.structure(p, w) is sparse.Sparse
     found = px.minimize(p, w, px.prox_linear(kappa), **settings)
     assert found.value == pytest.approx(dense.value, rel=1e-6)
-    assert found.value < 0.8 * float(p.value(w))
+    begin = jax.tree.map(lambda x: jnp.asarray(np.maximum(x, 0) if penalty else x), w)
+    assert found.value < 0.8 * float(p.value(begin))
     assert found.w["U"].shape == (12, 2)
+    assert penalty is None or min(float(x.min()) for x in found.w.values()) == 0
 
 
 def test_a_sweep_minimises_over_each_row():
@@ -329,9 +375,9 @@ def test_sweeps_need_an_adaptive_kappa(settings):
         px.prox_linear(sweeps=-1)
 
 
-def test_what_has_no_pivot_or_a_penalty_is_as_before(monkeypatch):
+def test_what_has_no_pivot_or_a_penalty_on_groups_is_as_before(monkeypatch):
     monkeypatch.setattr(sparse, "DENSE", 0)
-    p, w = factorisation(px.NonNegative())
+    p, w = factorisation(px.GroupL2(0.1))
     assert exact.structure(p, w) is None and exact.is_dense(p, w)
     chain = px.touches(lambda x, s: x[1] - x[0] - s[1], lambda s: s[0])
     data = (np.array([[0, 1], [1, 2]]), np.ones(2))

@@ -1,7 +1,7 @@
 """g(x) of one array x of w, with its proximal operator argmin_y g(y) + |y - x|^2 / 2 step."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -51,6 +51,9 @@ class AbstractPenalty(eqx.Module):
     >>> Cost(2.0).prox(jnp.array([3.0, 0.5]), 0.5).tolist()
     [2.0, 0.0]
     """
+
+    # whether g is a sum over entries, each with a `term` of its own
+    by_entries: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return shown(self)
@@ -209,6 +212,8 @@ class AbstractPenalty(eqx.Module):
 
 class AbstractInterval(AbstractPenalty):
     """The indicator of low <= x <= high."""
+
+    by_entries: ClassVar[bool] = True
 
     @abc.abstractmethod
     def ends(self, x: Leaf) -> tuple[Array, Array]:
@@ -410,6 +415,8 @@ class L1Penalty(AbstractPenalty):
     >>> float(g.value(jnp.array([-1.0, 0.5]))), g.prox(jnp.array([-3.0, 0.5]), 0.5).tolist()
     (3.0, [-2.0, 0.0])
     """
+
+    by_entries: ClassVar[bool] = True
 
     lam: Number
 

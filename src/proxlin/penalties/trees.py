@@ -54,6 +54,11 @@ class Penalties(eqx.Module):
             for x in jax.tree.leaves(subtree)
         ]
 
+    def by_entries(self) -> bool:
+        """Whether every penalty is a sum over entries that an interior point knows."""
+        leaves = jax.tree.leaves(self.tree, is_leaf=_is_leaf)
+        return all(leaf is None or leaf.by_entries for leaf in leaves)
+
     def value(self, w: Params) -> Array:
         """Return g(w)."""
         values = [p.value(x) for p, x in self.each(w) if p is not None]

@@ -91,6 +91,21 @@ def see_dense(B: Array, b: Array, v: Array, e: Array, away: Array, blur: Array) 
     return Seen(b + push(B, e), z_error, away, pull(B, v), blur + turn)
 
 
+class Matrix(eqx.Module):
+    """The map of a dense B (n, k, d)."""
+
+    B: Array
+
+    def push(self, e: Array) -> Array:
+        return push(self.B, e)
+
+    def pull(self, v: Array) -> Array:
+        return pull(self.B, v)
+
+    def seen(self, b: Array, v: Array, e: Array, away: Array, blur: Array) -> Seen:
+        return see_dense(self.B, b, v, e, away, blur)
+
+
 def push(B: Array, e: Array) -> Array:
     """Return B e, (n, k)."""
     return (B.reshape(-1, e.size) @ e).reshape(B.shape[:2])

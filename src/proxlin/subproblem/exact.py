@@ -26,7 +26,7 @@ from ..precision import in_the_precision_of_w
 from ..problem import AbstractProblem, Expansion, LinearMap, Quadratic, check_problem
 from ..types import Params, dtype_of, is_parameter, parameters
 from .certificate import Certificate, Seen, certify, certify_penalized, rounding
-from .dense import certify_dense, minimize_dense, pull, push, see_dense
+from .dense import Matrix, certify_dense, minimize_dense, push
 from .matrix_free import minimize_matrix_free
 from .penalized import minimize_by_prox, minimize_penalized, snapped
 from .pivoting import FEW
@@ -87,9 +87,9 @@ class Answer(eqx.Module):
 
 def structure(problem: AbstractProblem, w: Params) -> type[AbstractStructured] | None:
     """Return the structure of the Jacobian that an exact step uses, from shapes alone; None where it
-    has none, or where a penalty needs a matrix.
+    has none, or where a penalty needs a matrix, as groups of w do.
     """
-    if problem.penalty is not None:
+    if problem.penalty is not None and not problem.penalty.by_entries():
         return None
     mixed = isinstance(problem.outer, Parts)  # each entry has an interval of its own
     kinds = [kind for kind in KINDS if kind.by_entries or not mixed]
@@ -116,7 +116,7 @@ def ends_early(problem: AbstractProblem, w: Params) -> bool:
     alone.
     """
     kind = structure(problem, w)
-    return kind is not None and kind.by_newton
+    return kind is not None and kind.by_newton and problem.penalty is None
 
 
 def operations(problem: AbstractProblem, w: Params) -> float:
@@ -241,7 +241,6 @@ def _by_method(
     start = jnp.sum(terms) + sum(others)
     goal = target(tol, size) / 2  # the other half is left to rounding
     if penalty is not None:
-        assert not isinstance(expansion, AbstractStructured)  # see `structure`
         answer = _penalized(expansion, quadratic, penalty, V, rho, u, size, goal, most)
     elif isinstance(expansion, Expansion):
         answer = _dense(expansion, quadratic, V, rho, u, size, goal, v0)
@@ -370,7 +369,7 @@ def _matrix_free(
 
 
 def _penalized(
-    expansion: Expansion | LinearMap | Apart,
+    expansion: Expansion | LinearMap | Apart | AbstractStructured,
     quadratic: Quadratic,
     penalty: Penalties,
     V: AbstractSet,
@@ -385,8 +384,8 @@ def _penalized(
     """
     weight = quadratic.weight.astype(u.dtype)
     center = quadratic.center
-    if isinstance(expansion, Expansion):
-        found = _penalized_dense(
+    if isinstance(expansion, Expansion | AbstractStructured):
+        found = _penalized_exact(
             expansion, weight, center, penalty, V, rho, u, goal, max_iterations
         )
     else:
@@ -398,8 +397,8 @@ def _penalized(
     return Answer(x, v, value, judged.gap, judged.error, size, steps, pushes, pulls)
 
 
-def _penalized_dense(
-    expansion: Expansion,
+def _penalized_exact(
+    expansion: Expansion | AbstractStructured,
     weight: Array,
     center: Params,
     penalty: Penalties,
@@ -412,16 +411,19 @@ def _penalized_dense(
     anchor, unravel = ravel_pytree(parameters(expansion.w))
     middle, _ = ravel_pytree(center)
     root = jnp.sqrt(weight)
-    B = expansion.c[:, None, None] * expansion.jacobian / root
-    b = u + push(B, root * (middle - anchor))
+    if isinstance(expansion, AbstractStructured):
+        B = Weighted(expansion, expansion.c / root)
+    else:
+        B = Matrix(expansion.c[:, None, None] * expansion.jacobian / root)
+    b = u + B.push(root * (middle - anchor))
     pair, steps = minimize_penalized(
         B, b, rho, weight, middle, V, penalty, unravel, goal, max_iterations
     )
     v = pair.v
-    x = snapped(penalty, unravel, weight, pair.x, middle - pull(B, v) / root)
+    x = snapped(penalty, unravel, weight, pair.x, middle - B.pull(v) / root)
     moved = root * (x - anchor)
     away = root * (x - middle)
-    seen = see_dense(B, u, v, moved, away, _blur(root * x, root * middle))
+    seen = B.seen(u, v, moved, away, _blur(root * x, root * middle))
     seen = Seen(
         seen.z,
         seen.z_error,

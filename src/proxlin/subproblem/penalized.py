@@ -22,9 +22,10 @@ from jax.flatten_util import ravel_pytree
 from ..outers.sets import AbstractBarrier, AbstractSet, OpenSpace, norms
 from ..penalties import AbstractTerm, Penalties
 from ..types import Params
-from .dense import Scaled, pull, push
+from .dense import Matrix, Scaled, Units, pull, push
 from .interior import BOUNDARY, IDLE, PROGRESS, STEPS
-from .systems import Columns, Rows
+from .structured import Weighted
+from .systems import AbstractColumns, Columns, Rows, System
 
 Terms = list[tuple[slice, AbstractTerm]]
 
@@ -44,7 +45,7 @@ def better(new: Pair, old: Pair) -> Pair:
 
 
 def minimize_penalized(
-    B: Array,
+    B: Matrix | Weighted,
     b: Array,
     rho: Array,
     weight: Array,
@@ -55,17 +56,17 @@ def minimize_penalized(
     tol: Array,
     max_iterations: int | Array,
 ) -> tuple[Pair, Array]:
-    """Return a pair with gap <= tol and the iterations, for a dense B (n, k, d) over sqrt(weight);
-    center and x are raveled.
+    """Return a pair with gap <= tol and the iterations, for B over sqrt(weight); center and x are
+    raveled. Where B has a structure, each term of the penalty is of single entries.
     """
-    n, k, d = B.shape
+    n, k = b.shape
     root = jnp.sqrt(weight)
     barrier = OpenSpace() if V.unbounded else V.barrier()
     one = jnp.ones((), b.dtype)
     if barrier is None or penalty.terms(unravel(center), one, one) is None:
         found = minimize_by_prox(
-            lambda x: push(B, root * ravel_pytree(x)[0]),
-            lambda v: unravel(root * pull(B, v)),
+            lambda x: B.push(root * ravel_pytree(x)[0]),
+            lambda v: unravel(root * B.pull(v)),
             b,
             rho,
             weight,
@@ -79,22 +80,36 @@ def minimize_penalized(
         return Pair(ravel_pytree(pair.x)[0], pair.v, pair.gap), found.steps
     size = jnp.asarray(V.size(), b.dtype)
     length = _length(V, b, rho)
-    blocks = (n * k, 1) if V.separable else (n, k)
-    p = Scaled(
-        length * B.reshape(*blocks, d),
-        length * b.reshape(blocks),
-        length**2 * jnp.repeat(rho, blocks[0] // n),
-        V,
-    )
+    p, A = _in_units(B, b, rho, V, length)
     inner = OpenSpace() if V.unbounded else p.V.barrier()
     assert inner is not None
     unit = jnp.sqrt(p.scale) / root
-    sub = Sub(p, inner, penalty, center, unit, weight, unravel)
+    sub = Sub(p, A, inner, penalty, center, unit, weight, unravel)
     pair, steps = interior(sub, tol / p.scale)
     v = pair.v.reshape(n, k) * (length * size)
     if not V.unbounded:
         v = V.project(v)
     return Pair(center + pair.x * unit, v, pair.gap * p.scale), steps
+
+
+def _in_units(
+    B: Matrix | Weighted, b: Array, rho: Array, V: AbstractSet, length: Array
+) -> tuple[Units | Scaled, "Dense | Structure"]:
+    """Return the problem in the units of the solver, with v in units of `length`, and its map."""
+    if isinstance(B, Weighted):
+        scaled = Weighted(B.at, length * B.scale)
+        gram = lambda v: scaled.push(scaled.pull(v))
+        units = Units(length * b, length**2 * rho, V, gram)
+        return units, Structure(B.at.system(units.gain * scaled.scale, V))
+    n, k, d = B.B.shape
+    blocks = (n * k, 1) if V.separable else (n, k)
+    p = Scaled(
+        length * B.B.reshape(*blocks, d),
+        length * b.reshape(blocks),
+        length**2 * jnp.repeat(rho, blocks[0] // n),
+        V,
+    )
+    return p, Dense(p.B, p.gain)
 
 
 def _length(V: AbstractSet, b: Array, rho: Array) -> Array:
@@ -122,19 +137,56 @@ def snapped(
 # --------------------------------------------------------------------------------- an interior point
 
 
+Turn = Callable[[Array], Array]
+
+
+class Dense(eqx.Module):
+    """The map A = gain B of a matrix."""
+
+    B: Array
+    gain: Array
+
+    def push(self, e: Array) -> Array:
+        return self.gain * push(self.B, e)
+
+    def pull(self, v: Array) -> Array:
+        return self.gain * pull(self.B, v)
+
+    def turned(self, turn: Turn, like: Array, V: AbstractSet) -> System:
+        """Return the system of A T."""
+        n, k, d = self.B.shape
+        rank = n * (k - 1) if V.flat else n * k
+        form = Columns if 2 * d < rank else Rows
+        return form(turn(self.B), self.gain, V)
+
+
+class Structure(eqx.Module):
+    """The map A of a Jacobian with a structure, which a diagonal T keeps."""
+
+    system: AbstractColumns
+
+    def push(self, e: Array) -> Array:
+        return self.system.push(e)
+
+    def pull(self, v: Array) -> Array:
+        return self.system.pull(v)
+
+    def turned(self, turn: Turn, like: Array, V: AbstractSet) -> System:
+        """Return the system of A T."""
+        return self.system.stretched(turn(jnp.ones_like(like)))
+
+
 class Sub(eqx.Module):
     """The subproblem in the units of the solver: x = center + unit e, and P is divided by p.scale."""
 
-    p: Scaled
+    p: Units | Scaled
+    A: Dense | Structure
     V: AbstractBarrier
     penalty: Penalties
     center: Array
     unit: Array
     weight: Array
     unravel: Callable[[Array], Params] = eqx.field(static=True)
-
-    def push(self, e: Array) -> Array:
-        return self.p.gain * push(self.p.B, e)
 
     def terms(self) -> Terms:
         """Return the terms of g; there are some, or nobody would be here."""
@@ -154,7 +206,7 @@ class Sub(eqx.Module):
         e = jnp.where(at_kink, best_e, e)
         slope = self.unravel(self.weight * (y - flat_best))
         beyond = self.penalty.excess(x, best, slope) / self.p.scale
-        z = self.p.b + self.push(e)
+        z = self.p.b + self.A.push(e)
         far = jnp.sum((e - best_e) ** 2) / 2
         gap = jnp.sum(self.V.excess(z, v, self.p.rho)) + beyond + far
         return Pair(e, v, jnp.where(jnp.isfinite(gap), gap, jnp.inf))
@@ -195,19 +247,18 @@ def _first(sub: Sub) -> State:
     """Begin at the centre of V, and near the e that belongs to it, inside of the bounds."""
     p = sub.p
     v = sub.V.center(p.b)
-    e = -p.pull(v)
-    n, k, d = p.B.shape
+    e = -sub.A.pull(v)
     # |e|^2 is of the size of P, which is about n: this much for each entry
-    room = jnp.asarray((n * k / d) ** 0.5 / 10, e.dtype)
+    room = jnp.asarray((p.b.size / e.size) ** 0.5 / 10, e.dtype)
     for part, term in sub.terms():
         e = e.at[part].set(term.inside(e[part], room))
-    u = p.b + sub.push(e)
+    u = p.b + sub.A.push(e)
     z = u - p.rho[:, None] * v
     rho = p.rho if sub.V.unbounded else jnp.zeros_like(p.rho)
     left = jnp.mean(sub.V.excess(z, v, rho))
     margin = jnp.maximum(left, jnp.finfo(e.dtype).eps)
     y = sub.V.multipliers(v, z, jnp.broadcast_to(margin, p.rho.shape))
-    wanted = -e - p.pull(v)  # the slope of g that would leave r = 0
+    wanted = -e - sub.A.pull(v)  # the slope of g that would leave r = 0
     walks = [term.start(e[part], wanted[part], margin) for part, term in sub.terms()]
     none = jnp.int32(0)
     far = jnp.full((), jnp.inf, e.dtype)
@@ -217,11 +268,11 @@ def _first(sub: Sub) -> State:
 
 def _looked(sub: Sub, s: State) -> State:
     """Fill in r, u and the best pair."""
-    pulled = sub.p.pull(s.v)
+    pulled = sub.A.pull(s.v)
     r = s.e + pulled
     for (part, term), walk in zip(sub.terms(), s.walks, strict=True):
         r = r.at[part].add(term.slope(walk))
-    u = sub.p.b + sub.push(s.e)
+    u = sub.p.b + sub.A.push(s.e)
     pair = sub.judged(s.e, s.v, pulled)
     total, count = _products(sub, s.v, s.y, s.walks)
     gap, product = s.least
@@ -273,10 +324,7 @@ def _direction(sub: Sub, s: State) -> Direction:
             x = x.at[..., part].set(term.turn(scaling, x[..., part]))
         return x
 
-    n, k, d = p.B.shape
-    rank = n * (k - 1) if V.flat else n * k
-    form = Columns if 2 * d < rank else Rows
-    system = form(turn(p.B), p.gain, V)
+    system = sub.A.turned(turn, s.e, V)
     factor = system.factor(h, g)
     slip = s.u - p.rho[:, None] * s.v - V.normal(s.y)
     total, count = _products(sub, s.v, s.y, s.walks)

@@ -172,6 +172,12 @@ class Riccati(AbstractColumns):
         p = backward(self.A, back(self.H, v))
         return (back(self.G, v) + back(self.B, p)).reshape(-1)
 
+    def stretched(self, size: Array) -> "Riccati":
+        columns = self._controls(size)[:, None]
+        return eqx.tree_at(
+            lambda at: (at.B, at.G), self, (self.B * columns, self.G * columns)
+        )
+
     def factor(self, h: Array, g: Array) -> tuple[Feedback, Array, Array]:
         columns = jnp.concatenate([self.H, self.G], axis=2)  # of (x_t, e_t)
         rows = jnp.moveaxis(columns, 2, 0)

@@ -280,6 +280,13 @@ class Sparse(AbstractStructured):
         sizes = (jnp.abs(self.own), jnp.abs(self.others))
         return eqx.tree_at(lambda at: (at.own, at.others), self, sizes)
 
+    def stretched(self, size: Array) -> "Sparse":
+        """Return the map of J diag(size)."""
+        rows, rest = self.layout.split(size)
+        own = self.own * _rows_at(rows, self.row)[:, None]
+        others = self.others * _columns_at(self, rest)[:, None]
+        return eqx.tree_at(lambda at: (at.own, at.others), self, (own, others))
+
     def system(self, scale: Float[Array, " m"], V: AbstractSet) -> "BlockArrow":
         weight = scale[:, None, None]
         parts = (self.own * weight, self.others * weight)
@@ -430,6 +437,9 @@ class BlockArrow(AbstractNewton):
 
     def pull(self, v: Array) -> Array:
         return self.A.pull(v)
+
+    def stretched(self, size: Array) -> "BlockArrow":
+        return BlockArrow(self.A.stretched(size), self.pairs, self.flat)
 
     def factor(self, h: Array, g: Array) -> Any:
         own = root_times(self.flat, h, g, jnp.moveaxis(self.A.own, -1, 0))

@@ -95,6 +95,18 @@ class Weighted(eqx.Module):
     def pull(self, v: Array) -> Array:
         return self.at.pull(self.scale[:, None] * v)
 
+    def seen(self, b: Array, v: Array, e: Array, away: Array, blur: Array) -> Seen:
+        """Return what a certificate at z = b + B e is computed from, with its errors."""
+        scale = jnp.abs(self.scale)[:, None]
+        pushed = self.push(e)
+        # The sum and the product with the scale are rounded too.
+        around = rounding(1, b.dtype) * (jnp.abs(b) + jnp.abs(pushed))
+        z_error = around + scale * self.at.push_error(e)
+        weighted = self.scale[:, None] * v
+        slip = rounding(1, b.dtype) * self.at.pull(weighted)
+        turn = jnp.linalg.norm(self.at.pull_error(weighted)) + jnp.linalg.norm(slip)
+        return Seen(b + pushed, z_error, away, self.pull(v), blur + turn)
+
 
 def minimize_structured(
     B: Weighted,
@@ -189,14 +201,5 @@ def certify_structured(
     """Return the certificate at z = b + B e, where `away` is the distance from the centre, known up
     to `blur`.
     """
-    dtype = b.dtype
-    scale = jnp.abs(B.scale)[:, None]
-    pushed = B.push(e)
-    # The sum and the product with the scale are rounded too.
-    around = rounding(1, dtype) * (jnp.abs(b) + jnp.abs(pushed))
-    z_error = around + scale * B.at.push_error(e)
-    weighted = B.scale[:, None] * v
-    slip = rounding(1, dtype) * B.at.pull(weighted)
-    turn = jnp.linalg.norm(B.at.pull_error(weighted)) + jnp.linalg.norm(slip)
-    seen = Seen(b + pushed, z_error, away, B.pull(v), blur + turn)
-    return certify(V, rho, jnp.ones((), dtype), v, seen)
+    seen = B.seen(b, v, e, away, blur)
+    return certify(V, rho, jnp.ones((), b.dtype), v, seen)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from ..outers.sets import AbstractSet
 
@@ -213,6 +214,10 @@ class AbstractColumns(AbstractSystem):
     def through(self, L: Any, x: Array) -> Array:
         """Return C^-1 x."""
 
+    @abc.abstractmethod
+    def stretched(self, size: Float[Array, " d"]) -> "AbstractColumns":
+        """Return the system of A diag(size)."""
+
     def solve(self, factor: Any, r: Array, q: Array) -> tuple[Array, Array]:
         L, h, g = factor
         de = -self.through(L, r + self.pull(over(self.flat, h, g, q)))
@@ -275,6 +280,9 @@ class Columns(AbstractColumns):
 
     def through(self, L: Array, x: Array) -> Array:
         return (L @ x) @ L
+
+    def stretched(self, size: Array) -> "Columns":
+        return eqx.tree_at(lambda at: at.At, self, size[:, None, None] * self.At)
 
 
 def root_times(flat: bool, h: Array, g: Array, x: Array) -> Array:
