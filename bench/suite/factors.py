@@ -7,7 +7,7 @@
     plain   Huber without bounds, on the same pixels: least_squares
 
     ours    px.prox_linear(sweeps=4), adaptive kappa, phi by px.touches; with bounds an interior point solves its
-            subproblems, and there are no sweeps
+            subproblems
     NMF     coordinate descent, run again with 10, 20, 40, ... sweeps: its seconds are those of the first run that
             came to the goal
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import proxlin as px
 from counting import Counter
@@ -303,6 +304,48 @@ def test_a_sweep_minimises_over_each_row():
     assert float(p.value(found)) < float(p.value(w))
 
 
+def test_a_sweep_within_bounds_minimises_over_each_row():
+    p, w = factorisation()
+    bounds = {"U": px.NonNegative(), "V": px.Bounds(-0.3, 0.8)}
+    p = px.MeanOfLosses(p.inner, px.SquaredL2(), p.data, ridge=1e-3, penalty=bounds)
+    w = p.feasible({name: jnp.asarray(x) for name, x in w.items()})
+    found = sweeps.sweep(p, w, jnp.asarray(1e-12))
+    i, j, y = (np.asarray(x) for x in p.data)
+    ends = {"U": (0.0, np.inf), "V": (-0.3, 0.8)}
+    steps = [("U", i, j, w["V"]), ("V", j, i, found["U"])]
+    at_bounds = 0
+    for name, mine, other, held in steps:
+        for row in range(len(found[name])):
+            A = np.asarray(held)[other[mine == row]]
+            rows = np.concatenate([A, np.sqrt(1e-3 * len(i)) * np.eye(2)])
+            target = np.concatenate([y[mine == row], np.zeros(2)])
+            wanted = scipy.optimize.lsq_linear(rows, target, ends[name]).x
+            assert np.allclose(found[name][row], wanted, atol=2e-3)
+        at_bounds += np.sum(np.isin(found[name], ends[name]))
+    assert at_bounds > 3
+    assert float(p.value(found)) < float(p.value(w))
+
+
+@pytest.mark.parametrize("outer", [px.Huber(0.2), px.L1(), px.SquaredL2()], ids=repr)
+@pytest.mark.parametrize(
+    "penalty",
+    [px.NonNegative(), {"U": None, "V": px.L1Penalty(0.02)}],
+    ids=["low", "l1"],
+)
+def test_sweeps_with_a_penalty_save_steps(outer, penalty):
+    p, w = factorisation()
+    p = px.MeanOfLosses(p.inner, outer, p.data, ridge=1e-3, penalty=penalty)
+    settings = {"steps": 60, "tol": 1e-7}
+    plain = px.minimize(p, w, px.prox_linear(), **settings)
+    found = px.minimize(p, w, px.prox_linear(sweeps=4), **settings)
+    values = np.asarray(found.history["value"])
+    assert np.all(np.diff(values) <= 0)
+    assert found.value == pytest.approx(float(p.value(found.w)), rel=1e-12)
+    goal = 1.01 * max(found.value, plain.value)
+    arrived = [int(np.argmax(np.asarray(x.history["value"]) <= goal)) for x in (plain, found)]  # fmt: skip
+    assert arrived[1] <= arrived[0]
+
+
 def test_a_row_that_gets_worse_stays():
     """phi is a cubic: the rows where a Newton step goes too far are as they were."""
     phi = px.touches(lambda x, s: x**3 - s[1], lambda s: s[0])
@@ -359,7 +402,7 @@ def test_rescaled_rows_are_still_sparse(monkeypatch):
 
 
 def test_problems_without_rows_have_no_sweeps():
-    p, w = factorisation(px.NonNegative())
+    p, w = factorisation(px.GroupL2(0.1))
     assert sweeps.rows_of(p, w) is None
     plain = px.MeanOfLosses(lambda w, x: w**2 - x, px.L1(), np.ones((4, 3)))
     ways = (px.prox_linear(), px.prox_linear(sweeps=3))

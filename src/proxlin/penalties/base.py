@@ -195,6 +195,21 @@ class AbstractPenalty(eqx.Module):
         """
         return None
 
+    def of_entries(self, x: Leaf) -> Leaf:
+        """Return g of each entry, where g is a sum over entries (`by_entries`).
+
+        Parameters
+        ----------
+        x : an array
+            The parameters.
+
+        Returns
+        -------
+        an array like x
+            The terms of g.
+        """
+        raise TypeError(f"{type(self).__name__} is no sum over entries.")
+
     def check(self, shape: tuple[int, ...], where: str) -> None:
         """Raise a sentence where the numbers of g do not fit an array of this shape.
 
@@ -234,6 +249,10 @@ class AbstractInterval(AbstractPenalty):
         low, high = self.ends(x)
         inside = jnp.all((x >= low) & (x <= high))
         return jnp.where(inside, jnp.zeros((), x.dtype), jnp.inf)
+
+    def of_entries(self, x: Leaf) -> Leaf:
+        low, high = self.ends(x)
+        return jnp.where((x >= low) & (x <= high), 0, jnp.inf).astype(x.dtype)
 
     def subgradient(self, x: Leaf) -> Leaf:
         return jnp.zeros_like(x)
@@ -424,7 +443,10 @@ class L1Penalty(AbstractPenalty):
         self.lam = number(lam, "The lam of L1Penalty", low=0.0)
 
     def value(self, x: Leaf) -> Float[Array, ""]:
-        return _weight(self.lam, x) * jnp.sum(jnp.abs(x))
+        return jnp.sum(self.of_entries(x))
+
+    def of_entries(self, x: Leaf) -> Leaf:
+        return _weight(self.lam, x) * jnp.abs(x)
 
     def subgradient(self, x: Leaf) -> Leaf:
         return _weight(self.lam, x) * jnp.sign(x)

@@ -1,6 +1,6 @@
 """Sweeps: steps in one leaf of w after the other, where they separate by the rows of the leaf.
 
-    min_x  sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + damping/2 |x - w|^2        x and w one leaf
+    min_x  sum_i c_i f(u_i + J_i (x - w)) + quadratic(x) + damping/2 |x - w|^2 + g(x)        x and w one leaf
 
 Where each sample touches one row of a leaf, this is a small problem for each row. A row is taken only if its own
 samples say that F falls. Such steps cost little more than an expansion: no system couples the rows.
@@ -12,24 +12,34 @@ import optax
 from jaxtyping import Array, Float
 
 from ..outers import AbstractOuter
+from ..outers.sets import AbstractSet
+from ..penalties import AbstractPenalty, Penalties
 from ..problem import AbstractProblem, Quadratic
 from ..types import Params
 from .exact import dual_set
+from .penalized import minimize_penalized, snapped
 from .sparse import Layout, Sparse, layout
 from .structured import Weighted, minimize_roughly
 
 MOST = 10  # steps of Newton's method in a leaf; few are needed, and another sweep may follow
 SHARE = 0.1  # the share of its decrease that the gap of a leaf may have
+# The gap over the size of F, where a leaf has a penalty: its interior point sees no decrease.
+ROUGH = 1e-6
 
 
 def rows_of(problem: AbstractProblem, w: Params) -> Layout | None:
     """Return the layout of a problem that has sweeps, from shapes alone; None where it has none."""
-    if problem.penalty is not None:
-        return None
     shape = layout(problem, w)
-    if shape is None or not dual_set(problem.outer)[0].responds:
+    if shape is None:
         return None
-    return shape
+    V, _ = dual_set(problem.outer)
+    if not V.responds:
+        return None
+    penalty = problem.penalty
+    if penalty is None:
+        return shape
+    has_interior = V.unbounded or V.barrier() is not None
+    return shape if has_interior and penalty.by_entries() else None
 
 
 def sweep(problem: AbstractProblem, w: Params, damping: Array) -> Params:
@@ -44,7 +54,10 @@ def sweep(problem: AbstractProblem, w: Params, damping: Array) -> Params:
 def _step(problem: AbstractProblem, w: Params, leaf: int, damping: Array) -> Params:
     at = Sparse.of(problem, w).alone(leaf)
     quadratic = problem.quadratic
-    x = _rough(at, _of_leaf(quadratic, w, leaf), problem.outer, damping)
+    penalty = None
+    if problem.penalty is not None:
+        penalty, _ = problem.penalty.each(w)[leaf]
+    x = _rough(at, _of_leaf(quadratic, w, leaf), problem.outer, damping, penalty)
     leaves, tree = jax.tree.flatten(w)
     old = leaves[leaf]
     ahead = tree.unflatten([*leaves[:leaf], x, *leaves[leaf + 1 :]])
@@ -59,6 +72,9 @@ def _step(problem: AbstractProblem, w: Params, leaf: int, damping: Array) -> Par
         of_w = slope * jax.tree.leaves(d)[leaf]
         bent = quadratic.weight.astype(change.dtype) / 2 * (x - old) ** 2
         by_row = by_row + jnp.sum((of_w + bent).reshape(count, width), axis=1)
+    if penalty is not None:
+        of_g = penalty.of_entries(x) - penalty.of_entries(old)
+        by_row = by_row + jnp.sum(of_g.reshape(count, width), axis=1)
     better = (by_row < 0).reshape(count, *[1] * (old.ndim - 1))
     return tree.unflatten([*leaves[:leaf], jnp.where(better, x, old), *leaves[leaf + 1 :]])  # fmt: skip
 
@@ -71,7 +87,11 @@ def _of_leaf(quadratic: Quadratic | None, w: Params, leaf: int) -> Quadratic | N
 
 
 def _rough(
-    at: Sparse, quadratic: Quadratic | None, f: AbstractOuter, damping: Array
+    at: Sparse,
+    quadratic: Quadratic | None,
+    f: AbstractOuter,
+    damping: Array,
+    penalty: AbstractPenalty | None,
 ) -> Array:
     """Return the leaf after a step."""
     V, rho = dual_set(f)
@@ -88,8 +108,32 @@ def _rough(
     e0 = root * (anchor - center)
     b = at.c[:, None] * at.u - B.push(e0)
     rho = jnp.asarray(rho).astype(dtype) * at.c
+    if penalty is not None:
+        weight = whole.weight.astype(dtype)
+        return _inside(B, b, rho, weight, center, V, penalty, w)
     e = minimize_roughly(B, b, rho, V, e0, SHARE, MOST)
     return (center + e / root).reshape(w.shape)
+
+
+def _inside(
+    B: Weighted,
+    b: Array,
+    rho: Array,
+    weight: Array,
+    center: Array,
+    V: AbstractSet,
+    penalty: AbstractPenalty,
+    w: Array,
+) -> Array:
+    """Return the leaf after a step with its penalty; bounds and zeros are exact."""
+    g = Penalties(penalty)
+    unravel = lambda x: x.reshape(w.shape)
+    at_w = B.at.c[:, None] * B.at.u
+    size = jnp.sum(jnp.abs(V.value(at_w, rho)))
+    tol = ROUGH * size + jnp.finfo(size.dtype).tiny
+    pair, _ = minimize_penalized(B, b, rho, weight, center, V, g, unravel, tol, MOST)
+    y = center - B.pull(pair.v) / jnp.sqrt(weight)
+    return unravel(snapped(g, unravel, weight, pair.x, y))
 
 
 def _losses(f: AbstractOuter, c: Array, u: Float[Array, "m k"]) -> Float[Array, " m"]:
