@@ -207,6 +207,11 @@ class AbstractPenalty(eqx.Module):
         -------
         an array like x
             The terms of g.
+
+        Raises
+        ------
+        TypeError
+            g is no sum over entries.
         """
         raise TypeError(f"{type(self).__name__} is no sum over entries.")
 
