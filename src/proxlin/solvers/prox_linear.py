@@ -356,7 +356,7 @@ def prox_linear(
     sweeps : an integer
         How many sweeps may follow a step of an adaptive kappa. A sweep takes a step in each array of w of which each
         sample touches one row (`px.touches`), row by row, and its calls are counted. Problems without such an array,
-        or with a penalty, have none.
+        or with a penalty on groups of w, have none.
 
     Returns
     -------
