@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, dict[str, str]], ...] = (
             "compiled": "programs kept by shape",
             "jaxprs": "functions by what they compute",
             "later": "names that load late",
+            "trees": "arithmetic of trees",
         },
     ),
     (

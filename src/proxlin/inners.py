@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Inexact, Int
 
+from . import trees
 from .checks import described, outline, whole
 from .compiled import remembered
 from .jaxprs import Traced, opened, traced
@@ -252,7 +252,7 @@ class Linearized(eqx.Module):
         at, rest = eqx.partition(self.anchor, is_parameter)
         w = parameters(w)
         at = jax.tree.map(lambda a, x: a.astype(x.dtype), at, w)
-        toward = optax.tree.sub(w, at)
+        toward = trees.sub(w, at)
         phi = lambda p: self.inner(eqx.combine(p, rest), sample)
         u, change = jax.jvp(phi, (at,), (toward,))
         return u + change

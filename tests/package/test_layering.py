@@ -19,7 +19,7 @@ ROOT = Path(proxlin.__file__).parent
 LAYERS = (
     (
         *("types", "precision", "checks", "inputs", "slips", "shown"),
-        *("errors", "cost", "files", "compiled", "jaxprs", "later"),
+        *("errors", "cost", "files", "compiled", "jaxprs", "later", "trees"),
     ),
     ("outers", "oracles", "inners", "rollouts", "networks", "schedules", "penalties"),
     ("problem",),

@@ -39,6 +39,7 @@ TESTED_IN = {
     "errors": ("tests/package",),
     "inputs": ("tests/package/test_front_door.py", "tests/package/test_bad_input.py"),
     "later": ("tests/package/test_contract.py", "tests/package/test_packaging.py"),
+    "trees": ("tests/solvers", "tests/problem/test_laws.py"),
     "precision": (
         "tests/package/test_front_door.py",
         "tests/problem/test_parameters.py",

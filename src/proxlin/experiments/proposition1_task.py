@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from .. import trees
 from ..inners import residual
 from ..networks import MLP
 from ..outers import L1, L2, AbstractOuter, LInf, Quantile
@@ -232,7 +232,7 @@ def local_path(
     is rougher.
     """
     value, v = problem.value_and_subgradient(w)
-    polyak = optax.tree.add_scale(w, -value / optax.tree.vdot(v, v), v)
+    polyak = trees.add_scale(w, -value / trees.vdot(v, v), v)
     smoothness = segment_smoothness(problem, w, polyak)
     while True:
         path = exact_path(problem, w, smoothness / len(problem) ** power, steps)

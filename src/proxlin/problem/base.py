@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
+from .. import trees
 from ..checks import (
     check_batch,
     check_like,
@@ -809,10 +809,10 @@ def _value_and_subgradient(problem: AbstractProblem, w: Params) -> tuple[Array, 
     value, gradient = problem._losses(w)
     if problem.quadratic is not None:
         value = value + problem.quadratic.value(w)
-        gradient = optax.tree.add(gradient, problem.quadratic.gradient(w))
+        gradient = trees.add(gradient, problem.quadratic.gradient(w))
     if problem.penalty is not None:
         value = value + problem.penalty.value(w)
-        gradient = optax.tree.add(gradient, problem.penalty.subgradient(w))
+        gradient = trees.add(gradient, problem.penalty.subgradient(w))
     return value, gradient
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
+from .. import trees
 from ..types import Params
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Expansion(eqx.Module):
         """Return the same affine map, expanded at another w: its blocks there are u + J (w -
         anchor).
         """
-        away, _ = ravel_pytree(optax.tree.sub(w, self.w))
+        away, _ = ravel_pytree(trees.sub(w, self.w))
         return Expansion(w, self.c, self.u + self.jacobian @ away, self.jacobian)
 
     def moved(self, new: "Expansion", old: "Expansion") -> "Expansion":

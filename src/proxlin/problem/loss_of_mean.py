@@ -6,9 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
+from .. import trees
 from ..cost import Cost, Prices
 from ..outers import AbstractOuter
 from ..precision import in_the_precision_of_w
@@ -96,10 +96,10 @@ class LossOfMean(AbstractProblem):
 
         def step(total: Params, rows: Any, c: Array) -> Params:
             _, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
-            return optax.tree.add(total, pull(c[:, None] * v[0][None, :])[0])
+            return trees.add(total, pull(c[:, None] * v[0][None, :])[0])
 
         chunk = self._chunk(w, cached=True)
-        return self._fold(step, optax.tree.zeros_like(at), v.dtype, chunk)
+        return self._fold(step, trees.zeros_like(at), v.dtype, chunk)
 
     @in_the_precision_of_w
     def expand(self, w: Params) -> Expansion:

@@ -6,9 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
+from .. import trees
 from ..cost import Cost, Prices
 from ..inners import Touches, taken
 from ..outers import AbstractOuter
@@ -99,9 +99,9 @@ class MeanOfLosses(AbstractProblem):
         def step(total: Params, part: Any) -> Params:
             rows, v = part
             _, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
-            return optax.tree.add(total, pull(v)[0])
+            return trees.add(total, pull(v)[0])
 
-        zero = optax.tree.zeros_like(at)
+        zero = trees.zeros_like(at)
         return fold_rows(
             step, zero, (self._rows(), v), len(self), self._chunk(w), self.split
         )
@@ -129,9 +129,9 @@ class MeanOfLosses(AbstractProblem):
             rows, c = part
             u, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
             v = jax.vmap(self.outer.subgradient)(u)
-            return optax.tree.add(total, pull(v * c[:, None])[0]), (u, v)
+            return trees.add(total, pull(v * c[:, None])[0]), (u, v)
 
-        zero = optax.tree.zeros_like(at)
+        zero = trees.zeros_like(at)
         rows = (self._rows(), self._weights(dtype_of(w)))
         subgradient, (u, v) = scan_rows(
             step, zero, rows, len(self), self._chunk(w), self.split
@@ -220,9 +220,9 @@ class MeanOfLosses(AbstractProblem):
             u, pull = jax.vjp(lambda p: self._images(eqx.combine(p, rest), rows), at)
             v = jax.vmap(self.outer.subgradient)(u) * c[:, None]
             value = total[0] + jnp.sum(c * jax.vmap(self.outer.value)(u))
-            return value, optax.tree.add(total[1], pull(v)[0])
+            return value, trees.add(total[1], pull(v)[0])
 
-        zero = (jnp.zeros((), dtype), optax.tree.zeros_like(at))
+        zero = (jnp.zeros((), dtype), trees.zeros_like(at))
         return fold_rows(
             step,
             zero,

@@ -3,9 +3,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..types import Number, Params, dtype_of, parameters
 
 
@@ -19,12 +19,12 @@ class Quadratic(eqx.Module):
     def value(self, w: Params) -> Array:
         dtype = dtype_of(w)
         away = self._away(w)
-        return self.weight.astype(dtype) / 2 * optax.tree.vdot(
+        return self.weight.astype(dtype) / 2 * trees.vdot(
             away, away
         ) + self.offset.astype(dtype)
 
     def gradient(self, w: Params) -> Params:
-        return optax.tree.scale(self.weight.astype(dtype_of(w)), self._away(w))
+        return trees.scale(self.weight.astype(dtype_of(w)), self._away(w))
 
     def add(self, kappa: Number, center: Params) -> "Quadratic":
         """Return the sum with kappa/2 |w - center|^2, exactly: the constant that is left over goes
@@ -37,10 +37,10 @@ class Quadratic(eqx.Module):
         safe = jnp.where(total > 0, total, jnp.ones_like(total))
         share = jnp.where(total > 0, kappa / safe, jnp.ones_like(total))
         away = self._away(center)
-        left_over = share * weight / 2 * optax.tree.vdot(away, away)
-        middle = optax.tree.scale(share, center)
+        left_over = share * weight / 2 * trees.vdot(away, away)
+        middle = trees.scale(share, center)
         if self.center is not None:
-            middle = optax.tree.add(optax.tree.scale(1 - share, self.center), middle)
+            middle = trees.add(trees.scale(1 - share, self.center), middle)
         return Quadratic(total, middle, self.offset.astype(dtype) + left_over)
 
     def _away(self, w: Params) -> Params:

@@ -4,9 +4,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..compiled import compiled
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem, LossOfMean
@@ -96,7 +96,7 @@ def _best_step(problem: AbstractProblem, w: Params) -> tuple[float, float]:
     step, and its passes.
     """
     value, v = problem.value_and_subgradient(w)
-    square = float(jnp.asarray(optax.tree.vdot(v, v)))
+    square = float(jnp.asarray(trees.vdot(v, v)))
     scale = 1.0
     if square > 0 and float(value) != 0:
         scale = abs(float(value)) / square

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ..checks import described
@@ -416,7 +415,8 @@ def check_solver(solver: Any, name: str = "solver") -> None:
     if isinstance(solver, AbstractSolver):
         return
     found = described(solver)
-    if isinstance(solver, optax.GradientTransformation):
+    # an optimiser is a named tuple of optax, which need not be imported for this
+    if type(solver).__module__.partition(".")[0] == "optax":
         found = "an optimiser of optax, which takes gradients in a loop of your own: give it problem.subgradient(w)"
     elif callable(solver) and str(getattr(solver, "__module__", "")).startswith(
         "proxlin."

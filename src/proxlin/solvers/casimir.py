@@ -9,9 +9,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import flag, one_of
 from ..cost import Calls, Cost, Prices
 from ..problem import AbstractProblem, MeanOfLosses, value_of_stack
@@ -140,7 +140,7 @@ class CasimirSVRG(AbstractInnerSolver):
         alpha = (-b + jnp.sqrt(b * b + 4 * r * r1 * a * a)) / (2 * r1)
         beta = a * (1 - a) * r / (a * a * r + alpha * r1)
         # phi is not asked outside of bounds
-        z = problem.feasible(optax.tree.add_scale(w, beta, optax.tree.sub(w, state.w)))
+        z = problem.feasible(trees.add_scale(w, beta, trees.sub(w, state.w)))
         new = CasimirState(w, z, state.z, alpha, state.norm, state.t + 1, state.seen)
         return new, Info()
 
@@ -224,8 +224,8 @@ class CasimirSVRG(AbstractInnerSolver):
         if self.warm_start == "previous":
             return state.w
         return problem.feasible(
-            optax.tree.add_scale(
-                state.w, kappa / (kappa + lam), optax.tree.sub(state.z, state.z_old)
+            trees.add_scale(
+                state.w, kappa / (kappa + lam), trees.sub(state.z, state.z_old)
             )
         )
 

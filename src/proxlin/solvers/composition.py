@@ -13,9 +13,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import one_of, real, whole
 from ..compiled import shapes_of
 from ..cost import Prices
@@ -72,9 +72,9 @@ class RunningAverage(AbstractSolver):
         u = state.u + weight.astype(dtype) * (B.stack(w)[0] - state.u)
         g = S.pull(w, problem.outer.subgradient(u)[None])
         if problem.quadratic is not None:
-            g = optax.tree.add(g, problem.quadratic.gradient(w))
+            g = trees.add(g, problem.quadratic.gradient(w))
         step = jnp.asarray(self.schedule(state.t)).astype(dtype)
-        w = optax.tree.add_scale(w, -step, g)
+        w = trees.add_scale(w, -step, g)
         return CompositionState(w, u, state.t + 1), Info()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:

@@ -10,9 +10,9 @@ with a = c_i / weight.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
+from .. import trees
 from ..cost import Cost, Prices
 from ..outers import AbstractProximable
 from ..outers.sets import AbstractSet
@@ -60,7 +60,7 @@ class DualAscent(AbstractInnerSolver):
         center = _quadratic(problem).center
         weight, c = _scales(problem, center)
         pulled = problem.plain().pull(center, c[:, None] * memory)
-        ahead = optax.tree.add_scale(center, -1 / weight, pulled)
+        ahead = trees.add_scale(center, -1 / weight, pulled)
         if problem.penalty is None:
             return DualState(ahead, memory, grams)
         x = problem.penalty.prox(ahead, 1 / weight)
@@ -85,7 +85,7 @@ class DualAscent(AbstractInnerSolver):
             one = losses[i]
             u, pull = jax.vjp(lambda p: one.stack(p)[0], respond(x))
             new = _block(V, state.grams[i] * (c[i] / weight), u, v[i], rho)
-            x = optax.tree.add_scale(x, -c[i] / weight, pull(new - v[i])[0])
+            x = trees.add_scale(x, -c[i] / weight, pull(new - v[i])[0])
             return (x, v.at[i].set(new)), None
 
         penalty = problem.penalty

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
-from .. import subproblem
+from .. import subproblem, trees
 from ..checks import number
 from ..cost import Calls, Cost, Prices
 from ..problem import AbstractProblem, Expansion, LinearMap, MeanOfLosses
@@ -203,9 +202,9 @@ class Linear(AbstractModel):
         memory: Any,
     ) -> tuple[Params, Any, Info]:
         if problem.penalty is None:
-            return optax.tree.add_scale(w, -step, problem.subgradient(w)), None, Info()
+            return trees.add_scale(w, -step, problem.subgradient(w)), None, Info()
         v = problem.unpenalized().subgradient(w)
-        ahead = optax.tree.add_scale(w, -step, v)
+        ahead = trees.add_scale(w, -step, v)
         return problem.penalty.prox(ahead, step), None, Info()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
@@ -258,12 +257,12 @@ class Truncated(AbstractModel):
         if problem.penalty is not None:
             return self._proximal(problem, w, step), None, Info()
         value, v = problem.value_and_subgradient(w)
-        square = jnp.asarray(optax.tree.vdot(v, v))
+        square = jnp.asarray(trees.vdot(v, v))
         above = jnp.maximum(
             value - self.lower.astype(value.dtype), jnp.zeros_like(value)
         )
         polyak = above / jnp.where(square > 0, square, jnp.ones_like(square))
-        return optax.tree.add_scale(w, -jnp.minimum(step, polyak), v), None, Info()
+        return trees.add_scale(w, -jnp.minimum(step, polyak), v), None, Info()
 
     def _proximal(self, problem: AbstractProblem, w: Params, step: Array) -> Params:
         """Return x(t) = prox_g(w - t step v) with the largest t in [0, 1] at which the line is still
@@ -275,11 +274,11 @@ class Truncated(AbstractModel):
         assert penalty is not None
 
         def at(t: Array) -> Params:
-            return penalty.prox(optax.tree.add_scale(w, -t * step, v), step)
+            return penalty.prox(trees.add_scale(w, -t * step, v), step)
 
         def is_above(t: Array) -> Array:
-            way = optax.tree.sub(at(t), w)
-            return value + optax.tree.vdot(v, way) >= lower
+            way = trees.sub(at(t), w)
+            return value + trees.vdot(v, way) >= lower
 
         def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
@@ -340,7 +339,7 @@ class ProxLinear(AbstractModel):
     ) -> tuple[Params, Any, Info]:
         kappa = 1 / step
         answer = self.solve(problem, self.expand(problem, w), kappa)
-        slope = kappa * optax.tree.norm(optax.tree.sub(answer.w, w))
+        slope = kappa * trees.norm(trees.sub(answer.w, w))
         assert answer.start is not None
         size = answer.scale
         promised = answer.start - answer.value

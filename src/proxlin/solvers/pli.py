@@ -9,9 +9,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import flag, number, one_of, whole
 from ..cost import Prices
 from ..problem import AbstractProblem
@@ -68,15 +68,15 @@ class Monotone(AbstractWrapper):
         value, seen = self._model.look(problem, inner.w, inner.memory.t)
         keep = value <= state.value
         kappa = _curvature(problem, 1 / self.solver.size(old))
-        slope = kappa * optax.tree.norm(optax.tree.sub(inner.w, old.w))
+        slope = kappa * trees.norm(trees.sub(inner.w, old.w))
         # The model is not minimised exactly, so what the step brought stands for what it promised.
         here = jnp.abs(state.value)
         measure = stationarity_of_step(
             slope, kappa, state.value - value, state.value, noise_of(here, here)
         )
         measure = jnp.where(keep, measure, jnp.inf)
-        w = optax.tree.where(keep, inner.w, old.w)
-        seen = optax.tree.where(keep, seen, old.memory.seen)
+        w = trees.where(keep, inner.w, old.w)
+        seen = trees.where(keep, seen, old.memory.seen)
         value = jnp.where(keep, value, state.value)
         return MonotoneState(_with(inner, w, seen), value), replace(
             info, measure=measure

@@ -11,10 +11,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
-from .. import subproblem
+from .. import subproblem, trees
 from ..checks import flag, number, whole
 from ..cost import Calls, Prices
 from ..outers import AbstractProximable
@@ -79,9 +78,9 @@ class ProxLinearAdaptive(AbstractSolver):
         found, memory, calls = self._found(problem, state)
         trial = found.trial
         keep = trial.value <= start
-        moved = optax.tree.norm(optax.tree.sub(trial.answer.w, w))
+        moved = trees.norm(trees.sub(trial.answer.w, w))
         stalled = ~keep | (found.tries >= TRIES) | (moved == 0)
-        new = optax.tree.where(keep, trial.answer.w, w)
+        new = trees.where(keep, trial.answer.w, w)
         least = jnp.minimum(trial.value, start)
         if self.sweeps and subproblem.rows_of(problem, w) is not None:
             new, least, count = swept(problem, new, start, least, state.kappa, self.sweeps)  # fmt: skip
@@ -190,7 +189,7 @@ def swept(
         ahead = subproblem.sweep(problem, s.w, DAMPING * kappa)
         value = problem.value(ahead)
         better = value < s.value
-        new = optax.tree.where(better, ahead, s.w)
+        new = trees.where(better, ahead, s.w)
         gain = jnp.where(better, s.value - value, 0)
         return Swept(new, jnp.where(better, value, s.value), gain, s.count + 1)
 
@@ -205,7 +204,7 @@ def first_kappa(problem: AbstractProblem, w: Params) -> tuple[Array, Array]:
     """Return F(w) and |v|^2 / F(w), v in dF(w)."""
     value, v = problem.value_and_subgradient(w)
     size = jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny ** 0.5)
-    square = jnp.asarray(optax.tree.vdot(v, v))
+    square = jnp.asarray(trees.vdot(v, v))
     return value, jnp.where(square > 0, square / size, jnp.ones_like(size))
 
 
@@ -228,7 +227,7 @@ def prox_linear_step(
 
     def attempt(damping: Damping) -> Trial:
         answer = model.solve(problem, expansion, damping.kappa, dual, share)
-        moved = optax.tree.norm(optax.tree.sub(answer.w, w))
+        moved = trees.norm(trees.sub(answer.w, w))
         calls = Calls(value=1, push=answer.pushes, pull=answer.pulls)
         slope = damping.kappa * moved
         if share is not None:
@@ -284,21 +283,21 @@ class ProxLinearAccelerated(AbstractSolver):
         kappa = state.kappa if self.kappa is not None else found.damping.kappa
 
         a = 2 / (state.t.astype(value.dtype) + 2)
-        y = optax.tree.add(optax.tree.scale(a, state.z), optax.tree.scale(1 - a, x))
+        y = trees.add(trees.scale(a, state.z), trees.scale(1 - a, x))
         y = problem.feasible(y)  # phi is not asked outside of bounds
         of_y = self.model.solve(problem, self.model.expand(problem, y), kappa)
         ahead = problem.value(of_y.w)
-        z = optax.tree.add_scale(x, 1 / a, optax.tree.sub(of_y.w, x))
+        z = trees.add_scale(x, 1 / a, trees.sub(of_y.w, x))
 
         x_is_better = (value <= ahead) | ~jnp.isfinite(ahead)
-        best = optax.tree.where(x_is_better, of_x.w, of_y.w)
+        best = trees.where(x_is_better, of_x.w, of_y.w)
         least = jnp.where(x_is_better, value, ahead)
         keep = least <= state.value
-        new = optax.tree.where(keep, best, x)
+        new = trees.where(keep, best, x)
         least = jnp.where(keep, least, state.value)
         after = AcceleratedState(new, least, state.first, z, kappa, state.t + 1)
 
-        moved = optax.tree.norm(optax.tree.sub(of_x.w, x))
+        moved = trees.norm(trees.sub(of_x.w, x))
         measure = stationarity_of_step(
             kappa * moved,
             state.kappa,

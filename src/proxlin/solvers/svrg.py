@@ -8,9 +8,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
+from .. import trees
 from ..checks import flag, number
 from ..cost import Cost, Prices
 from ..inners import Linearized
@@ -65,34 +65,34 @@ def svrg_epoch(
         change = _stored_duals(problem, snapshot)
         mean = snapshot.mean
     else:
-        origin = optax.tree.zeros_like(w)
+        origin = trees.zeros_like(w)
         change, mean = _two_subgradients(problem.plain(), w)
-    start = optax.tree.sub(w, origin)  # the epoch runs in x - origin
+    start = trees.sub(w, origin)  # the epoch runs in x - origin
     quadratic = problem.quadratic
     constant = (
-        mean if quadratic is None else optax.tree.add(mean, quadratic.gradient(origin))
+        mean if quadratic is None else trees.add(mean, quadratic.gradient(origin))
     )
 
     def body(
         carry: tuple[Params, Params], i: Array
     ) -> tuple[tuple[Params, Params], None]:
         x, total = carry
-        g = optax.tree.add(change(x, i), constant)
+        g = trees.add(change(x, i), constant)
         if quadratic is not None:
-            g = optax.tree.add_scale(g, quadratic.weight.astype(step.dtype), x)
-        x = optax.tree.add_scale(x, -step, g)
+            g = trees.add_scale(g, quadratic.weight.astype(step.dtype), x)
+        x = trees.add_scale(x, -step, g)
         if average:
-            total = optax.tree.add(total, x)
+            total = trees.add(total, x)
         if penalty is not None:
-            x = optax.tree.sub(penalty.prox(optax.tree.add(origin, x), step), origin)
+            x = trees.sub(penalty.prox(trees.add(origin, x), step), origin)
         return (x, total), None
 
     penalty = problem.penalty
-    total = optax.tree.zeros_like(w) if average else None
+    total = trees.zeros_like(w) if average else None
     (x, total), _ = jax.lax.scan(body, (start, total), drawn)
     if average:
-        x = optax.tree.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total)
-    end = optax.tree.add(origin, x)
+        x = trees.scale(jnp.asarray(1 / drawn.shape[0], dtype_of(w)), total)
+    end = trees.add(origin, x)
     if penalty is None:
         return end
     # The last iterate had its prox; adding the origin may have rounded it across a bound.
@@ -119,7 +119,7 @@ def _two_subgradients(
 
     def change(x: Params, i: Array) -> Params:
         one = losses[i]
-        return optax.tree.sub(one.subgradient(x), one.subgradient(snapshot))
+        return trees.sub(one.subgradient(x), one.subgradient(snapshot))
 
     return change, losses.subgradient(snapshot)
 

@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import check_parameters, described
 from ..cost import Calls, Prices
 from ..inners import scaled_input
@@ -101,9 +101,7 @@ class Averaged(AbstractWrapper):
         inner, info = self.solver.step(problem, state.inner, drawn)
         w = self.solver.iterate(inner)
         share = 1 / (state.t + 1).astype(dtype_of(w))
-        average = optax.tree.add_scale(
-            state.average, share, optax.tree.sub(w, state.average)
-        )
+        average = trees.add_scale(state.average, share, trees.sub(w, state.average))
         average = problem.feasible(average)  # rounding may have left the bounds
         return AveragedState(inner, average, state.t + 1), info
 
@@ -157,7 +155,7 @@ class BestSoFar(AbstractWrapper):
             w,
         )
         better = value < state.value
-        best = optax.tree.where(better, w, state.best)
+        best = trees.where(better, w, state.best)
         calls = Calls(value=due)
         if info.calls is not None:
             calls = calls + info.calls
@@ -300,7 +298,7 @@ def as_optax(
     inner: Callable,
     outer: AbstractOuter,
     penalty: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Any:
     """Return a solver whose step needs one batch as an optax transformation.
 
     Call `update(grads, state, params, batch=batch)`:
@@ -385,7 +383,9 @@ def as_optax(
         at, rest = eqx.partition(params, is_parameter)
         problem = problem.bind(rest)
         solver.check(problem)
-        return optax.tree.sub(_one_step(solver, problem, at, t), at)
+        return trees.sub(_one_step(solver, problem, at, t), at)
+
+    import optax  # only here: it takes a tenth of a second
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..outers.sets import AbstractSet
 from ..penalties import Penalties
 from ..types import Params
@@ -48,12 +48,12 @@ def certify(
     V: AbstractSet, rho: Array, weight: Array, v: Array, seen: Seen
 ) -> Certificate:
     """Return the certificate of the pair (x, v), v in V^n."""
-    rest = optax.tree.norm(optax.tree.add_scale(seen.away, 1 / weight, seen.pulled))
+    rest = trees.norm(trees.add_scale(seen.away, 1 / weight, seen.pulled))
     gap = jnp.sum(V.excess(seen.z, v, rho)) + weight / 2 * rest**2
     of_z = jnp.sum(V.drift(seen.z, v, rho, seen.z_error))
     of_x = weight * seen.away_error * (rest + seen.away_error / 2)
     error = of_z + of_x + _underflow(seen.z)
-    value = jnp.sum(V.value(seen.z, rho)) + weight / 2 * optax.tree.vdot(
+    value = jnp.sum(V.value(seen.z, rho)) + weight / 2 * trees.vdot(
         seen.away, seen.away
     )
     total = gap + error
@@ -77,17 +77,17 @@ def certify_penalized(
     with y = center - B'v / weight and s = weight (y - x*). It moves by at most weight |x - x*| for each unit that y
     moves, and the prox is no farther off than y is.
     """
-    y = optax.tree.add_scale(center, -1 / weight, seen.pulled)
+    y = trees.add_scale(center, -1 / weight, seen.pulled)
     best = penalty.prox(y, 1 / weight)
-    slope = optax.tree.scale(weight, optax.tree.sub(y, best))
-    rest = optax.tree.norm(optax.tree.sub(x, best))
+    slope = trees.scale(weight, trees.sub(y, best))
+    rest = trees.norm(trees.sub(x, best))
     beyond = penalty.excess(x, best, slope)
     gap = jnp.sum(V.excess(seen.z, v, rho)) + beyond + weight / 2 * rest**2
     of_z = jnp.sum(V.drift(seen.z, v, rho, seen.z_error))
     of_x = weight * seen.away_error * (rest + seen.away_error / 2)
     error = of_z + of_x + 4 * jnp.finfo(gap.dtype).eps * beyond + _underflow(seen.z)
     value = jnp.sum(V.value(seen.z, rho)) + penalty.value(x)
-    value = value + weight / 2 * optax.tree.vdot(seen.away, seen.away)
+    value = value + weight / 2 * trees.vdot(seen.away, seen.away)
     total = gap + error
     return Certificate(value, jnp.where(jnp.isfinite(total), total, jnp.inf), error)
 

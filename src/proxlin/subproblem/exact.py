@@ -11,10 +11,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import check_parameters, number
 from ..compiled import compiled
 from ..cost import Prices, Status
@@ -351,11 +351,11 @@ def _matrix_free(
     c = expansion.c[:, None]
     forward = lambda d: c * expansion.push(d)
     back = lambda v: expansion.pull(c * v)
-    b = u + forward(optax.tree.sub(center, anchor))
+    b = u + forward(trees.sub(center, anchor))
     found = minimize_matrix_free(
         forward, back, b, rho, weight, V, goal, max_iterations, v0
     )
-    x = optax.tree.add(center, found.d)
+    x = trees.add(center, found.d)
     judged = _certify_free(
         found.v, found.spread, x, anchor, center, weight, V, rho, u, forward, back
     )
@@ -453,7 +453,7 @@ def _penalized_free(
     c = expansion.c[:, None]
     forward = lambda d: c * expansion.push(d)
     back = lambda v: expansion.pull(c * v)
-    b = u + forward(optax.tree.sub(center, anchor))
+    b = u + forward(trees.sub(center, anchor))
     found = minimize_by_prox(
         forward, back, b, rho, weight, center, V, penalty, goal, max_iterations
     )
@@ -498,15 +498,15 @@ def _see_free(
     the size that |B| leaves each.
     """
     m, k = u.shape
-    moved = optax.tree.sub(x, anchor)
-    sizes = norms(u) + spread * optax.tree.norm(moved) / m**0.5
+    moved = trees.sub(x, anchor)
+    sizes = norms(u) + spread * trees.norm(moved) / m**0.5
     d = ravel_pytree(x)[0].size
     z_error = jnp.broadcast_to(rounding(d, u.dtype) * sizes[:, None] / k**0.5, u.shape)
     turn = rounding(m * k, u.dtype) * spread * jnp.sqrt(jnp.sum(v * v)) / weight
     return Seen(
         u + push(moved),
         z_error,
-        optax.tree.sub(x, center),
+        trees.sub(x, center),
         pull(v),
         _blur(x, center) + turn,
     )
@@ -526,7 +526,7 @@ def _blur(x: Params, center: Params) -> Array:
     operations itself.
     """
     eps = jnp.finfo(dtype_of(x)).eps
-    return 2 * eps * (optax.tree.norm(x) + optax.tree.norm(center))
+    return 2 * eps * (trees.norm(x) + trees.norm(center))
 
 
 class Subsolution(eqx.Module):

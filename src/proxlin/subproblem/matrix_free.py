@@ -12,9 +12,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
+from .. import trees
 from ..outers.sets import AbstractSet
 
 
@@ -83,7 +83,7 @@ def minimize_matrix_free(
     push come before. z(y) and d(y) are combinations of what is known, so the gap is checked at each
     step for free.
     """
-    tree = optax.tree
+    tree = trees
 
     def direction(v: Array) -> Any:
         return tree.scale(-1 / weight, pull(v))

@@ -15,10 +15,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from .. import trees
 from ..outers.sets import AbstractBarrier, AbstractSet, OpenSpace, norms
 from ..penalties import AbstractTerm, Penalties
 from ..types import Params
@@ -456,7 +456,7 @@ def minimize_by_prox(
     B'y is a combination of what is known, but x(y) = prox(center - B'y / weight) is not: each step
     calls push once at x(y), and pull once or more at v+. The pair (x(y), v+) is judged for free.
     """
-    tree = optax.tree
+    tree = trees
 
     def answer(pulled: Any) -> tuple[Any, Any]:
         """Return x(v) for B'v, and center - B'v / weight."""

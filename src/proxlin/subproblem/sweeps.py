@@ -8,9 +8,9 @@ samples say that F falls. Such steps cost little more than an expansion: no syst
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
+from .. import trees
 from ..outers import AbstractOuter
 from ..outers.sets import AbstractSet
 from ..penalties import AbstractPenalty, Penalties
@@ -67,7 +67,7 @@ def _step(problem: AbstractProblem, w: Params, leaf: int, damping: Array) -> Par
     change = _losses(problem.outer, at.c, problem.stack(ahead)) - _losses(problem.outer, at.c, at.u)  # fmt: skip
     by_row = jnp.zeros(count, change.dtype).at[at.row].add(change, mode="drop")
     if quadratic is not None:
-        d = optax.tree.sub(ahead, w)
+        d = trees.sub(ahead, w)
         slope = jax.tree.leaves(quadratic.gradient(w))[leaf]
         of_w = slope * jax.tree.leaves(d)[leaf]
         bent = quadratic.weight.astype(change.dtype) / 2 * (x - old) ** 2

@@ -17,9 +17,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float
 
+from .. import trees
 from ..compiled import compiled
 from ..cost import Prices, Status
 from ..inners import residual
@@ -260,7 +260,7 @@ class Adam(AbstractSolver):
     batch_size: int = eqx.field(static=True)
 
     def init(self, problem: AbstractProblem, w: Params) -> State:
-        return State(w, jnp.int32(0), optax.scale_by_adam().init(w))
+        return State(w, jnp.int32(0), _adam().init(w))
 
     def draw(self, problem: AbstractProblem, key: Array, count: int) -> Array:
         """Return the rows of count mini-batches."""
@@ -273,13 +273,20 @@ class Adam(AbstractSolver):
         v = problem[drawn].subgradient(state.w)
         # optax raises a number to the power of a count, which strict promotion refuses.
         with jax.numpy_dtype_promotion("standard"):
-            direction, memory = optax.scale_by_adam().update(v, state.memory)
-        w = optax.tree.add_scale(state.w, -self.schedule(state.t), direction)
+            direction, memory = _adam().update(v, state.memory)
+        w = trees.add_scale(state.w, -self.schedule(state.t), direction)
         return State(w, state.t + 1, memory), Info()
 
     def prices(self, problem: AbstractProblem, w: Params) -> Prices:
         batch = problem[jnp.zeros(self.batch_size, jnp.int32)]
         return Prices(step=batch.prices(w).subgradient)
+
+
+def _adam() -> Any:
+    """Return the direction of Adam; optax is imported only here, as it takes a tenth of a second."""
+    import optax
+
+    return optax.scale_by_adam()
 
 
 STOCHASTIC: dict[str, Callable[[AbstractSchedule, int], AbstractSolver]] = {

@@ -11,9 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array
 
+from .. import trees
 from ..checks import check_like, check_parameters, whole
 from ..compiled import compiled
 from ..precision import in_the_precision_of_w
@@ -144,7 +144,7 @@ def least_singular_matrix_free(
         most = min(most, whole(steps, "steps", high=math.inf))
     start = np.random.default_rng(seed).normal(size=shape)
     u = start.ravel() / np.linalg.norm(start)
-    v = optax.tree.zeros_like(at)
+    v = trees.zeros_like(at)
     beta = 0.0
     U = np.zeros((0, u.size))
     C = np.zeros((0, 0))
@@ -239,11 +239,11 @@ def _least_singular(problem: AbstractProblem, w: Params) -> Array:
 def _half_steps(
     problem: AbstractProblem, w: Params, u: Array, v: Params, beta: Array
 ) -> tuple[Params, Array, Array]:
-    v = optax.tree.add_scale(problem.pull(w, u), -beta, v)
-    alpha = jnp.asarray(optax.tree.norm(v))
+    v = trees.add_scale(problem.pull(w, u), -beta, v)
+    alpha = jnp.asarray(trees.norm(v))
     # v is 0 where alpha is, and stays so: no 0 / 0
     length = jnp.where(alpha > 0, alpha, jnp.ones_like(alpha))
-    v = optax.tree.scale(1 / length, v)
+    v = trees.scale(1 / length, v)
     return v, alpha, problem.push(w, v)
 
 
@@ -253,13 +253,13 @@ def _segment_smoothness(
 ) -> Array:
     at, rest = eqx.partition(w, is_parameter)
     problem = problem.bind(rest)
-    d = optax.tree.sub(parameters(after), at)
-    square = jnp.asarray(optax.tree.vdot(d, d))
+    d = trees.sub(parameters(after), at)
+    square = jnp.asarray(trees.vdot(d, d))
     # a segment of no length has curvature 0, not nan
     square = jnp.where(square > 0, square, jnp.ones_like(square))
 
     def curvature(s: Array) -> Array:
-        slope = lambda s: problem.push(optax.tree.add_scale(at, s, d), d)
+        slope = lambda s: problem.push(trees.add_scale(at, s, d), d)
         _, bend = jax.jvp(slope, (s,), (jnp.ones_like(s),))
         return jnp.sqrt(jnp.sum(bend * bend))
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from .. import trees
 from ..outers import AbstractProximable
 from ..problem import AbstractProblem
 from ..run import follow, minimize
@@ -206,7 +206,7 @@ def _scales(problem: AbstractProblem, w: Params) -> tuple[float, float]:
     squares = []
     for i in some:
         v = plain[int(i)].subgradient(w)
-        squares.append(float(jnp.asarray(optax.tree.vdot(v, v))))
+        squares.append(float(jnp.asarray(trees.vdot(v, v))))
     return _positive(float(problem.value(w))), _positive(float(np.mean(squares)))
 
 
