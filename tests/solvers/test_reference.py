@@ -321,12 +321,19 @@ def test_prox_linear_steps_against_clarabel():
 # whole l1 fits
 
 
+def ended(ipopt, w, **options):
+    """Where IPOPT ends from w, in a list that is empty where it fails or ends without a point."""
+    import cvxpy as cp
+
+    with contextlib.suppress(cp.SolverError, ValueError):
+        return [ipopt(w, **options)]
+    return []
+
+
 def around(ipopt, w):
     """Where IPOPT ends from w, with first barrier parameters so small that it mostly stays in the
     basin.
     """
-    import cvxpy as cp
-
     tight = (
         "mu_init",
         "bound_push",
@@ -336,16 +343,8 @@ def around(ipopt, w):
     )
     found = []
     for size in (1e-6, 1e-8):
-        # it fails now and then, or ends without a point
-        with contextlib.suppress(cp.SolverError, ValueError):
-            found.append(
-                ipopt(
-                    w,
-                    mu_strategy="monotone",
-                    tol=size / 10,
-                    **dict.fromkeys(tight, size),
-                )
-            )
+        options = {"tol": size / 10, **dict.fromkeys(tight, size)}
+        found += ended(ipopt, w, mu_strategy="monotone", **options)
     return found
 
 
@@ -445,7 +444,7 @@ def test_l1_fits_against_ipopt(name, fits):
         problem, w, ipopt = L1_FITS[name](seed)
         ours = px.minimize(problem, w, px.prox_linear(), steps=200)
         assert ours.status != "budget", seed
-        ends = [*around(ipopt, ours.w), ipopt(ours.w), ipopt(w)]
+        ends = [*around(ipopt, ours.w), *ended(ipopt, ours.w), *ended(ipopt, w)]
         same = [
             value
             for value, end in ends
