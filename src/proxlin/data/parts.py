@@ -219,8 +219,11 @@ class ParquetParts(AbstractParts):
                     table = arrow.Table.from_batches([batch]).select(list(self.names))
                     frame = frame_of(file, list(self.names), table.columns)
                     frame = check_frame(file, frame, self.categories)
-                    yield work(frame, start)
+                    ready = [work(frame, start)]
                     start += len(frame)
+                    # Several parts wait side by side: none of them keeps its chunk in memory.
+                    del batch, table, frame
+                    yield ready.pop()
         except (arrow.ArrowException, *UNREAD) as error:
             raise UserError(f"{file} cannot be read ({reason(error)}).") from error
 
