@@ -360,10 +360,12 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         real(self.nu, "nu", low=0.0, open=True)
         widths_of(self.hidden)
         one_of(self.activation, "activation", ACTIVATIONS)
-        if isinstance(self.ridge, str):
-            one_of(self.ridge, "ridge", ("auto",))
-        else:
+        if not isinstance(self.ridge, str):
             real(self.ridge, "ridge", low=0.0)
+        elif self.ridge != "auto":
+            raise ValueError(
+                f'ridge must be "auto" or a number; it is {described(self.ridge)}.'
+            )
         is_word = isinstance(self.solver, str)
         if is_word and self.solver != "auto":
             raise ValueError(

@@ -8,6 +8,7 @@ oracle takes a table of pairs for each position, and here one product with exp(T
 all sequences.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,9 @@ from ..types import Params
 # exp(-600) is a normal number. Where T / nu spreads wider, sums are taken in logarithms.
 SPREAD = 600.0
 
+# (before, pairs) -> log sum_c exp(before[c] + pairs[c, d])
+Step = Callable[[Array, Array], Array]
+
 
 class SharedPairs(eqx.Module):
     """Sequences padded to one length; margin is 1 for the hinge and 0 for the likelihood."""
@@ -40,14 +44,16 @@ class SharedPairs(eqx.Module):
         self, w: Params, s: Float[np.ndarray, " n"]
     ) -> tuple[Array, Params]:
         """Return sum_i s_i f_nu(w; x_i, c_i) and its gradient."""
-        return call(_value_and_gradient, self, w, s)
+        if np.ptp(w["pairs"]) / self.nu < SPREAD:
+            return call(_by_products, self, w, s)
+        return call(_by_logarithms, self, w, s)
 
     def unary(self, w: Params) -> Float[Array, "n t c"]:
         """Return the scores of single positions."""
         return jax.vmap(jax.vmap(lambda x: self.letter(w["letter"], x)))(self.x)
 
-    def losses(self, w: Params) -> Float[Array, " n"]:
-        """Return f_nu of every sequence."""
+    def losses(self, w: Params, step: Step) -> Float[Array, " n"]:
+        """Return f_nu of every sequence, by one of the two steps below."""
         unary = self.unary(w)
         pairs = w["pairs"]
         true = jax.nn.one_hot(self.labels, len(pairs), dtype=unary.dtype)
@@ -55,30 +61,26 @@ class SharedPairs(eqx.Module):
         moves = jnp.einsum("ntc,cd,ntd->n", true[:, :-1], pairs, true[:, 1:])
         truth = jnp.sum(unary * true, axis=(1, 2)) + moves
         raised = unary + self.margin * (1 - true)
-        totals = log_partition(raised / self.nu, pairs / self.nu, self.inside)
+        totals = log_partition(raised / self.nu, pairs / self.nu, self.inside, step)
         return self.nu * totals - truth
 
 
 def log_partition(
-    unary: Float[Array, "n t c"], pairs: Float[Array, "c c"], inside: Bool[Array, "n t"]
+    unary: Float[Array, "n t c"],
+    pairs: Float[Array, "c c"],
+    inside: Bool[Array, "n t"],
+    step: Step,
 ) -> Float[Array, " n"]:
     """Return log sum_c exp(score(c)) over the labellings of the positions inside."""
 
-    def through(step: Any) -> Any:
-        def total(unary: Array, pairs: Array) -> Array:
-            def move(before: Array, here: Any) -> tuple[Array, None]:
-                scores, counts = here
-                after = step(before, pairs) + scores
-                return jnp.where(counts[:, None], after, before), None
+    def move(before: Array, here: Any) -> tuple[Array, None]:
+        scores, counts = here
+        after = step(before, pairs) + scores
+        return jnp.where(counts[:, None], after, before), None
 
-            later = (jnp.moveaxis(unary[:, 1:], 1, 0), inside[:, 1:].T)
-            ended, _ = lax.scan(move, unary[:, 0], later)
-            return jax.nn.logsumexp(ended, axis=1)
-
-        return total
-
-    narrow = jnp.max(pairs) - jnp.min(pairs) < SPREAD
-    return lax.cond(narrow, through(_product), through(_logarithms), unary, pairs)
+    later = (jnp.moveaxis(unary[:, 1:], 1, 0), inside[:, 1:].T)
+    ended, _ = lax.scan(move, unary[:, 0], later)
+    return jax.nn.logsumexp(ended, axis=1)
 
 
 def _product(before: Float[Array, "n c"], pairs: Float[Array, "c c"]) -> Array:
@@ -94,8 +96,12 @@ def _logarithms(before: Float[Array, "n c"], pairs: Float[Array, "c c"]) -> Arra
     return jax.nn.logsumexp(before[:, :, None] + pairs[None], axis=1)
 
 
-def _value_and_gradient(part: SharedPairs, w: Params, s: Array) -> tuple[Array, Params]:
-    return jax.value_and_grad(lambda w: jnp.sum(s * part.losses(w)))(w)
+def _by_products(part: SharedPairs, w: Params, s: Array) -> tuple[Array, Params]:
+    return jax.value_and_grad(lambda w: jnp.sum(s * part.losses(w, _product)))(w)
+
+
+def _by_logarithms(part: SharedPairs, w: Params, s: Array) -> tuple[Array, Params]:
+    return jax.value_and_grad(lambda w: jnp.sum(s * part.losses(w, _logarithms)))(w)
 
 
 @dataclass(frozen=True)
