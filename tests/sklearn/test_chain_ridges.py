@@ -145,9 +145,9 @@ def test_folds_hold_every_sequence_once_and_copies_together():
 
 
 def test_many_positions_need_one_fold_and_one_sequence_none():
-    x, lengths, labels = noisy(10500)
+    x, lengths, labels = noisy(5500)
     assert lengths.sum() > 5 * ridges.POSITIONS
-    assert len(ridges.folds_of(x, lengths, labels, np.ones(10500))) == 1
+    assert len(ridges.folds_of(x, lengths, labels, np.ones(5500))) == 1
     same = np.ones((6, 2)), np.array([3, 3]), np.array([0, 1, 0, 0, 1, 0])
     assert ridges.folds_of(*same, np.ones(2)) == []
 

@@ -21,9 +21,9 @@ RIDGES = tuple(10.0 ** (-half / 2) for half in range(15))  # 1 to 1e-7
 # The ridge where nothing can be held out: of one sequence, of a batch, or of a stochastic solver.
 USUAL = 1e-3
 FOLDS = 5
-# As many folds are held out in turn as it takes to see this many positions: with so many, the errors
-# of two ridges differ by chance by less than half a point.
-POSITIONS = 5000
+# As many folds are held out in turn as it takes to see this many positions. The losses of two ridges
+# belong to the same positions, so these few tell them apart; a large table needs one fold.
+POSITIONS = 2500
 PATIENCE = 2  # ridges in a row that may be no better
 # Fits of the search are rough: their gradient falls to this share of what it was at the start.
 ROUGH = 1e-3
