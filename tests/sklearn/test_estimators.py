@@ -405,7 +405,9 @@ def test_sequences_of_length_one_are_multinomial_regression():
         np.argmax(x @ rng.normal(size=(2, 3)) + rng.normal(size=(50, 3)), axis=1)
     ]
     model = StructuredClassifier("crf", ridge=0.01, tol=1e-9).fit(x, y)
-    ones = np.column_stack([scale(x), np.ones(50)])  # the intercept has a ridge as well
+    z = scale(x)
+    z /= np.sqrt(np.mean(z**4, axis=0))
+    ones = np.column_stack([z, np.ones(50)])  # the intercept has a ridge as well
     peer = LogisticRegression(C=1 / (0.01 * 50), fit_intercept=False, tol=1e-9).fit(
         ones, y
     )
@@ -498,6 +500,8 @@ def test_partial_fit_of_chains_goes_on(fitted):
         ({"loss": "l2"}, None, "loss must be one of hinge, crf"),
         ({"loss": np.ones(3)}, None, "loss must be one of hinge, crf"),
         ({"solver": "lbfgs"}, None, 'solver must be "auto" or a solver'),
+        ({"ridge": "1"}, None, """ridge must be "auto" or a number; it is str '1'"""),
+        ({"ridge": -1.0}, None, "ridge must be at least 0"),
         ({"nu": 0.0, "loss": "crf"}, None, "nu must be above 0 and finite; it is 0"),
         ({"passes": "10"}, None, "passes must be one real number; it is str '10'"),
         ({"passes": np.nan}, None, "passes must be at least 0 and finite; it is nan"),

@@ -5,6 +5,7 @@
 The label of a position depends on its features and, through T, on the labels of its neighbours.
 """
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, no_type_check
@@ -13,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -30,14 +30,17 @@ from ..inners import augmented_scores
 from ..networks import ACTIVATIONS
 from ..oracles import Chains
 from ..outers import AbstractOuter, EntropyHinge, StructuredHinge
-from ..problem import AbstractProblem, MeanOfLosses
+from ..problem import MeanOfLosses
 from ..run import minimize
 from ..solvers import AbstractSolver, check_solver
 from ..tables.standardize import Units, units_of
 from ..types import Params
 from .arguments import seed_of, source_of, weights_of, widths_of
+from .descent import Descent, descend, ridged
 from .outputs import NamedOutputs, names_of
-from .sequences import flattened, groups_of, is_table, joined, padded
+from .ridges import USUAL, choose_ridge, folds_of
+from .sequences import flattened, groups_of, insides, is_table, joined, padded
+from .shared_pairs import Grouped, SharedPairs
 from .warm_start import check_widths, goes_on, in_other_features
 
 LOSSES = ("hinge", "crf")
@@ -56,7 +59,7 @@ def _has_probabilities(model: Any) -> bool:
 class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
     """Chains of labels by a linear score or a network, with weights for pairs of neighbours.
 
-        min_w  (1/n) sum_i s_i f_nu(w; x_i, c_i) + ridge/2 |w|^2,     x standardised, s the sample weights
+        min_w  (1/n) sum_i s_i f_nu(w; x_i, c_i) + ridge/2 |w|^2,     x scaled, s the sample weights
         hinge:  f_nu = nu log sum_c exp((score(c) + wrong(c, c_i)) / nu) - score(c_i),    wrong counts wrong labels
         crf:    f = log sum_c exp(score(c)) - score(c_i)
 
@@ -64,7 +67,8 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
     X with a 1-D y is n sequences of length one. `predict` returns what y was; `score` is the share
     of right labels over all positions, and `predict_proba` (of loss "crf") the probability of each
     label. Sequences of about the same length are padded together (see `px.Chains`); a sample
-    weight belongs to a sequence. `n_iter_` is the number of steps of the last fit.
+    weight belongs to a sequence. `n_iter_` is the number of steps of the last fit, and `ridge_` its
+    ridge.
 
     Parameters
     ----------
@@ -77,8 +81,9 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         0 is linear; 64 or (64, 64) are widths of hidden layers.
     activation : a word
         The smooth activation of hidden layers: "tanh", "elu", "softplus", "gelu" or "sigmoid".
-    ridge : a number
-        The weight of |w|^2 / 2.
+    ridge : a number, or "auto"
+        The weight of |w|^2 / 2. "auto" takes the one of least loss on sequences that are held out
+        of smaller fits, and 1e-3 where a solver is given, in `partial_fit` and for one sequence.
     solver : "auto", or a solver such as `px.sgd(0.01)`
         "auto" is L-BFGS on all the data, deterministic; a solver is given the hinge without its
         smoothing.
@@ -119,7 +124,7 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         nu: float | int = 1.0,
         hidden: int | Sequence[int] = 0,
         activation: str = "elu",
-        ridge: float | int = 1e-3,
+        ridge: str | float | int = "auto",
         solver: str | AbstractSolver = "auto",
         passes: float | int | None = None,
         tol: float | int = 1e-6,
@@ -171,14 +176,15 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         with jax.enable_x64(True):
             w = self._start() if before is None else self._from(before)
             if isinstance(self.solver, str):
-                parts = self._parts(x, lengths, labels, s)
-                largest = self._descend(parts, w)
-                if largest > self.tol:
+                found = self._descended(x, lengths, labels, s, w)
+                self._keep(found.w, found.steps)
+                if found.largest > self.tol:
                     warning = (
-                        f"L-BFGS ended with an entry {largest:.1e} in the gradient, above tol = {self.tol:g}: give "
-                        f"more passes, more ridge or a larger tol."
+                        f"L-BFGS ended with an entry {found.largest:.1e} in the gradient, above tol = {self.tol:g}: "
+                        f"give more passes, more ridge or a larger tol."
                     )
             else:
+                self.ridge_ = self._given_ridge()
                 problem = self._problem(x, lengths, labels, s)
                 seed = seed_of(self.random_state)
                 self.solution_ = minimize(
@@ -234,11 +240,13 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
                 w = self._start()
             else:
                 w = jax.tree.map(jnp.asarray, self._w)
+            self.ridge_ = self._given_ridge()
             problem = self._problem(x, lengths, labels, s).regularize(
                 self._calls**0.5, w
             )
             # one step of many: it need not be exact
-            self._descend([(1.0, problem)], w)
+            found = descend(problem.value_and_subgradient, w, self._budget(), self.tol)
+            self._keep(found.w, found.steps)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -352,7 +360,12 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         real(self.nu, "nu", low=0.0, open=True)
         widths_of(self.hidden)
         one_of(self.activation, "activation", ACTIVATIONS)
-        real(self.ridge, "ridge", low=0.0)
+        if not isinstance(self.ridge, str):
+            real(self.ridge, "ridge", low=0.0)
+        elif self.ridge != "auto":
+            raise ValueError(
+                f'ridge must be "auto" or a number; it is {described(self.ridge)}.'
+            )
         is_word = isinstance(self.solver, str)
         if is_word and self.solver != "auto":
             raise ValueError(
@@ -388,45 +401,101 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         return x[each], lengths[used], labels[each], s[used] / s[used].mean()
 
     def _standardize(self, x: np.ndarray, s: np.ndarray) -> None:
-        """Choose the units of the features, by mean and deviation over all positions."""
-        self._units = units_of(x, x[:, :0], s)  # no targets to scale
+        """Choose the units of the features: over all positions a column d = x - mean x becomes
+        d / sqrt(mean d^4 / mean d^2).
+
+        A normal column is divided by 1.7 deviations of it, and a column of 0 and 1 that is seldom 1
+        by about one: its deviation would make the few ones large numbers, whose weights no ridge
+        holds.
+        """
+        units = units_of(x, x[:, :0], s)  # no targets to scale
+        fourth = np.average(units.features(x) ** 4, axis=0, weights=s)
+        peaked = np.sqrt(np.where(fourth > 0, fourth, 1.0))
+        self._units = dataclasses.replace(units, x_scale=units.x_scale * peaked)
 
     def _problem(
         self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray
     ) -> MeanOfLosses:
-        unknown = np.setdiff1d(labels, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"y has the label {unknown.tolist()[0]!r}, which is not among the classes of the first call."
-            )
         predict = self._model(int(lengths.max()))
-        y = encoded(
-            predict.oracle, padded(np.searchsorted(self.classes_, labels), lengths)
-        )
+        y = encoded(predict.oracle, padded(self._places(labels), lengths))
         data = (padded(self._units.features(x), lengths), lengths), y
         inner, outer = self._loss(predict)
         return MeanOfLosses(
             inner,
             outer,
             jax.tree.map(jnp.asarray, data),
-            ridge=self.ridge,
+            ridge=self.ridge_,
             weights=jnp.asarray(s),
         )
 
-    def _parts(
-        self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray, s: np.ndarray
-    ) -> list[tuple[float, MeanOfLosses]]:
-        """Return problems of sequences of about the same length, with the share of each in F.
+    def _places(self, labels: np.ndarray) -> np.ndarray:
+        """Return the places of labels in classes_."""
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y has the label {unknown.tolist()[0]!r}, which is not among the classes of the first call."
+            )
+        return np.searchsorted(self.classes_, labels)
 
-        F = sum of share times F of the part: a problem divides by its own weights, and the shares
-        add up to 1, so that the ridge counts once.
-        """
-        parts = []
+    def _grouped(
+        self, x: np.ndarray, lengths: np.ndarray, labels: np.ndarray
+    ) -> Grouped:
+        """Return the loss of sequences, those of about the same length padded together."""
+        letter = self._model(1).letter
+        margin, nu = 0.0, 1.0
+        if self.loss == "hinge":
+            margin, nu = 1.0, float(self.nu)
+        places = self._places(labels)
+        x = self._units.features(x)
+        groups = []
         for group in groups_of(lengths):
             each = np.repeat(group, lengths)
-            problem = self._problem(x[each], lengths[group], labels[each], s[group])
-            parts.append((float(s[group].sum() / s.sum()), problem))
-        return parts
+            within = lengths[group]
+            part = SharedPairs(
+                letter,
+                jnp.asarray(padded(x[each], within)),
+                jnp.asarray(padded(places[each], within)),
+                jnp.asarray(insides(within)),
+                margin,
+                nu,
+            )
+            groups.append((group, part))
+        return Grouped(groups)
+
+    def _descended(
+        self,
+        x: np.ndarray,
+        lengths: np.ndarray,
+        labels: np.ndarray,
+        s: np.ndarray,
+        w: Params,
+    ) -> Descent:
+        """Return where L-BFGS from w ends, with the ridge given or chosen."""
+        chains = self._grouped(x, lengths, labels)
+        calls = self._budget()
+        self.ridge_ = self._given_ridge()
+        if isinstance(self.ridge, str):
+            self.ridge_ = choose_ridge(
+                chains,
+                folds_of(x, lengths, self._places(labels), s),
+                self._start(),
+                convex=not widths_of(self.hidden),
+                calls=calls,
+            )
+        shares = s / s.sum()
+        evaluate = ridged(lambda w: chains.value_and_gradient(w, shares), self.ridge_)
+        return descend(evaluate, w, calls, self.tol)
+
+    def _given_ridge(self) -> float:
+        """Return the ridge that was given, or the usual one."""
+        return USUAL if isinstance(self.ridge, str) else float(self.ridge)
+
+    def _budget(self) -> int:
+        """Return how many evaluations of F and its gradient a fit may take."""
+        if self.passes is None:
+            return CALLS
+        # scipy counts in integers of C
+        return int(min(np.ceil(self.passes), MOST))
 
     def _loss(self, predict: ChainScores) -> tuple[Callable, AbstractOuter]:
         oracle = predict.oracle
@@ -461,35 +530,6 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         first, *others = self._w["letter"]
         letter = [in_other_features(first, before, self._units), *others]
         return jax.tree.map(jnp.asarray, {**self._w, "letter": letter})
-
-    def _descend(
-        self, parts: Sequence[tuple[float, AbstractProblem]], w: Params
-    ) -> float:
-        """Run L-BFGS from w on the sum of share times problem, and keep its answer; return the
-        largest entry of the gradient there.
-        """
-        start, unravel = _raveled(w)
-        calls = CALLS
-        if self.passes is not None:
-            # scipy counts in integers of C
-            calls = int(min(np.ceil(self.passes), MOST))
-
-        def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-            w = unravel(x)
-            total = 0.0
-            direction = np.zeros_like(x)
-            for share, problem in parts:
-                value, gradient = problem.value_and_subgradient(w)
-                total += share * float(value)
-                direction += share * _raveled(gradient)[0]
-            return total, direction
-
-        options = {"maxfun": calls, "maxiter": calls, "gtol": self.tol, "ftol": 0.0}
-        found = scipy.optimize.minimize(
-            evaluate, start, jac=True, method="L-BFGS-B", options=options
-        )
-        self._keep(unravel(found.x), int(found.nit))
-        return float(np.abs(found.jac).max())
 
     def _keep(self, w: Params, steps: int) -> None:
         self._w = jax.tree.map(np.asarray, w)
@@ -543,8 +583,7 @@ class StructuredClassifier(NamedOutputs, ClassifierMixin, BaseEstimator):
         predict = self._model(int(lengths.max()))
         data = (padded(x, lengths), lengths)
         w, data = jax.tree.map(jnp.asarray, (self._w, data))
-        inside = np.arange(lengths.max())[None] < lengths[:, None]
-        return predict, w, data, inside
+        return predict, w, data, insides(lengths)
 
 
 class Shares(eqx.Module):
@@ -570,17 +609,3 @@ class PlainScores(eqx.Module):
         return jnp.append(
             scores, jnp.sum(jnp.where(y > 0, scores, jnp.zeros_like(scores)))
         )
-
-
-def _raveled(w: Params) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
-    """Return w as one vector and the way back, by numpy: eager jax would compile each slice of it."""
-    leaves, tree = jax.tree.flatten(w)
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-
-    def unravel(x: np.ndarray) -> Params:
-        parts = np.split(x, ends)
-        return tree.unflatten(
-            [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-        )
-
-    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), unravel

@@ -50,9 +50,14 @@ def joined(X: Any, y: Any) -> Any:
     return np.concatenate([np.asarray(labels) for labels in y])
 
 
+def insides(lengths: np.ndarray) -> np.ndarray:
+    """Return which of (n, longest) positions belong to a sequence."""
+    return np.arange(lengths.max())[None] < lengths[:, None]
+
+
 def padded(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return rows (total, ...) as (n, longest, ...), with zeros beyond each length."""
-    inside = np.arange(lengths.max())[None] < lengths[:, None]
+    inside = insides(lengths)
     padded = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
     padded[inside] = rows
     return padded
