@@ -178,18 +178,11 @@ def _best_starts(
 ) -> Int[np.ndarray, "best h"]:
     """Return the h rows that the best of the starts lead to in a few steps."""
     h = _majority(Z)
-    batch = max(1, AT_ONCE // Z.size)
-    kept = []
-    sizes = []
-    for first in range(0, len(rows), batch):
-        few = rows[first : first + batch]
-        for _ in range(FEW):
-            few, _ = _concentrate(Z, few, h)
-        _, size = _concentrate(Z, few, h)
-        kept.append(few)
-        sizes.append(size)
-    best = np.argsort(np.concatenate(sizes), kind="stable")[:BEST]
-    return np.concatenate(kept)[best]
+    few = rows
+    for _ in range(FEW):
+        few, _ = _concentrate(Z, few, h)
+    _, sizes = _concentrate(Z, few, h)
+    return few[np.argsort(sizes, kind="stable")[:BEST]]
 
 
 def _least_determinant(
@@ -217,6 +210,12 @@ def _concentrate(
     The determinant of the h rows is at most that of the few, if these are h as well. Few rows in a
     plane have -inf: as a start they lead to some h rows, and at the end they are the answer.
     """
+    batch = max(1, AT_ONCE // Z.size)
+    if len(few) > batch:
+        parts = range(0, len(few), batch)
+        found = [_concentrate(Z, few[i : i + batch], h) for i in parts]
+        rows, sizes = zip(*found, strict=True)
+        return np.concatenate(rows), np.concatenate(sizes)
     some = Z[few]
     center = some.mean(axis=1, keepdims=True)
     away = some - center
