@@ -99,12 +99,13 @@ def threshold(rows: Sequence[Row]) -> str:
         == (arena, "spectral", "exact prox-linear")
     ]
     mine.sort(key=lambda row: float(row["ratio"]))
-    found = (first(mine, name) for name in ("share", "low"))
-    of_share, of_interval = (x and f"m/n = {x:g} on" for x in found)
+    least = first(mine, "share")
+    since = "no m/n of ours on" if least is None else f"m/n = {least:g} on"
+    above = [f"{float(row['ratio']):g}" for row in mine if float(row["low"]) > PROMISED]
     return (
         f"In {arena.replace('-', ' ')} with n = {mine[0]['n']}, exact steps from spectral starts recover at least "
-        f"{PROMISED:.0%} of the signals from {of_share or 'no m/n of ours on'}; the whole interval is above "
-        f"{PROMISED:.0%} from {of_interval or 'no m/n of ours on'}."
+        f"{PROMISED:.0%} of the signals from {since}; the whole interval is above {PROMISED:.0%} at m/n = "
+        f"{', '.join(above) or 'none of ours'}."
     )
 
 
