@@ -13,7 +13,9 @@ from proxlin.theory.rules import Share
 
 def row(family="phase", better="sgd", given="sgd"):
     limits = {f"{limit}_better": better for limit in study.LIMITS}
-    answers = dict.fromkeys(("recommendation", "take", "in_time"), given)
+    answers = dict.fromkeys(
+        ("recommendation", "take", "in_time", "in_more_time"), given
+    )
     return {"family": family} | limits | answers
 
 

@@ -40,6 +40,7 @@ from .answer import (
     duration,
     equal_seconds,
     lead_of,
+    longer_seconds,
     more_time,
     reason,
     safe,
@@ -47,6 +48,7 @@ from .answer import (
 )
 from .race import (
     EXACT,
+    LONGEST,
     SIDES,
     Fold,
     Method,
@@ -56,6 +58,7 @@ from .race import (
     best_of,
     folds_of,
     methods_of,
+    prolonged,
     race,
     run,
     runs_of,
@@ -99,8 +102,10 @@ class Advice:
         Gauss-Newton over SGD if it cannot tell).
     equal_seconds : an `Estimate`
         What Gauss-Newton saves where both sides have the seconds of the quicker one.
+    longer_seconds : an `Estimate`
+        What it saves where both have the seconds of the slower one, and the quicker side runs on.
     about_seconds : a text
-        What that rests on.
+        What these two say, in words.
     noise : an `Estimate`
         The mean held-out loss of the best fit, the noise level F(wbar) or more.
     radius : a number, or None
@@ -144,6 +149,7 @@ class Advice:
     settings: dict[str, float | int | str]
     gain: Estimate
     equal_seconds: Estimate
+    longer_seconds: Estimate
     about_seconds: str
     noise: Estimate
     radius: float | None
@@ -169,7 +175,7 @@ class Advice:
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
         del fields["solver"]
-        for name in ("gain", "equal_seconds", "noise", "plan"):
+        for name in ("gain", "equal_seconds", "longer_seconds", "noise", "plan"):
             fields[name] = dataclasses.asdict(fields[name])
         if self.window is not None:
             fields["window"] = [
@@ -286,7 +292,7 @@ def advise(
         methods = methods_of(parts[0].train, w, plan.passes)
         methods = [method for method in methods if method.name in names]
     tuned = race(methods, parts, w, plan, tell)
-    return _advice(tuned, parts, plan, validation is not None, float(passes), needed)
+    return _advice(tuned, parts, w, plan, validation is not None, float(passes), needed)
 
 
 def _check(
@@ -339,7 +345,9 @@ def _affordable(
         total = spent
         for method, each in known:
             total += (each.fixed + each.one * plan.passes) * runs_of(method, plan)
-        return total
+        # the quicker side runs on for the seconds of the slower one
+        runs = [each.fixed + each.one * plan.passes for _, each in known]
+        return total + plan.folds * min(max(runs), LONGEST * min(runs))
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
     shorter = [
@@ -390,6 +398,7 @@ def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) ->
 def _advice(
     tuned: Sequence[TunedMethod],
     folds: Sequence[Fold],
+    start: Params,
     plan: Plan,
     shared: bool,
     asked: float,
@@ -413,6 +422,8 @@ def _advice(
     radius, about = _radius(tuned, float(jnp.finfo(dtype_of(w)).eps))
     window, position = _window(radius, noise, folds[0].train, w)
     in_time, seconds = equal_seconds(sides)
+    quicker, longer = prolonged(sides, folds, start, plan)
+    later, more_seconds = longer_seconds(sides, quicker, longer)
     return Advice(
         answer=answer(lead, take, chosen.code, plan, asked),
         more=more_time(lead, plan, asked, needed),
@@ -423,7 +434,10 @@ def _advice(
         settings={"solver": chosen.method.name, **chosen.setting},
         gain=lead.gain("sgd" if recommendation == "sgd" else "gauss-newton"),
         equal_seconds=in_time.gain("gauss-newton"),
-        about_seconds=about_seconds(in_time, seconds),
+        longer_seconds=later.gain("gauss-newton"),
+        about_seconds=(
+            f"{about_seconds(in_time, seconds)} {about_seconds(later, more_seconds, 'slower')}"
+        ),
         noise=noise,
         radius=radius,
         about_radius=about,

@@ -32,6 +32,7 @@ Side = Literal["sgd", "gauss-newton"]
 SIDES: tuple[Side, Side] = ("sgd", "gauss-newton")
 
 PATIENCE = 0.4  # a run ends after this share of its passes without anything better
+LONGEST = 16  # times the passes of a race that a quicker side runs on, at most
 FINALISTS = 2  # settings of each method that run on all folds
 # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
 QUICK_STEP = 1e9
@@ -303,6 +304,26 @@ def race(
         )
         found.append(TunedMethod(method, best.setting, on_one_clock(best.runs)))
     return found
+
+
+def prolonged(
+    sides: Mapping[Side, TunedMethod], folds: Sequence[Fold], w: Params, plan: Plan
+) -> tuple[Side, TunedMethod]:
+    """Return the quicker side, and its runs with as many passes as the seconds of the slower side have
+    room for, at most LONGEST times those of the plan. Its setting stays.
+    """
+    seconds = {side: fmean(run.seconds for run in sides[side].runs) for side in SIDES}
+    quicker, slower = sorted(SIDES, key=lambda side: seconds[side])
+    times = float(LONGEST)
+    if seconds[slower] < LONGEST * seconds[quicker]:
+        times = seconds[slower] / seconds[quicker]
+    best = sides[quicker]
+    passes = times * plan.passes
+    runs = [
+        run(best.method, best.setting, fold, w, passes, plan.seed + s)
+        for s, fold in enumerate(folds)
+    ]
+    return quicker, replace(best, runs=on_one_clock(runs))
 
 
 def on_one_clock(runs: Sequence[Run]) -> tuple[Run, ...]:
