@@ -82,10 +82,6 @@ def cells() -> list[Cell]:
     network = product((4, 16, 64), (1e1, 1e2, 1e3, 1e4, 1e6, 1e8))
     return [
         *(
-            Cell("phase", "gaussian", m, n, noise, corruption)
-            for (n, m), noise, corruption in phase
-        ),
-        *(
             Cell("network", "tanh", 64, width, float(f"{snr**-0.5:.3g}"))
             for width, snr in network
         ),
@@ -93,10 +89,14 @@ def cells() -> list[Cell]:
             Cell("table", source, TRAINED, width)
             for source, width in product(TABLES, (0, 32))
         ),
+        *(
+            Cell("phase", "gaussian", m, n, noise, corruption)
+            for (n, m), noise, corruption in phase
+        ),
     ]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def parts_of(cell: Cell, draw: int) -> Parts:
     """Return a draw of a cell."""
     if cell.family == "phase":
