@@ -28,11 +28,11 @@ SHAPES = (
 )  # of a phase retrieval: numbers of the signal, and squares
 TABLES: dict[str, tuple[str, ...]] = {
     "diabetes": ("target",),
-    "digits": (),  # ten 0/1 targets
     "enb.arff": ("Y1", "Y2"),
-    "engel.csv": ("foodexp",),
     "jura.arff": ("Cd", "Co", "Cu"),
+    "engel.csv": ("foodexp",),
     "NOxEmissions.csv": ("LNOx",),
+    "digits": (),  # ten 0/1 targets
 }
 
 
@@ -77,23 +77,35 @@ class Parts(NamedTuple):
 
 
 def cells() -> list[Cell]:
-    """Return all cells; those that share their programs one after the other."""
-    phase = product(SHAPES, (0.0, 0.01, 0.1, 0.5), (0.0, 0.1, 0.25))
-    network = product((4, 16, 64), (1e1, 1e2, 1e3, 1e4, 1e6, 1e8))
+    """Return all cells; those that share their programs one after the other, and some of each family
+    first, so that a run that was stopped tells of all of them.
+    """
+    small, large = SHAPES
     return [
-        *(
-            Cell("network", "tanh", 64, width, float(f"{snr**-0.5:.3g}"))
-            for width, snr in network
-        ),
-        *(
-            Cell("table", source, TRAINED, width)
-            for source, width in product(TABLES, (0, 32))
-        ),
-        *(
-            Cell("phase", "gaussian", m, n, noise, corruption)
-            for (n, m), noise, corruption in phase
-        ),
+        *_networks(4),
+        *_phases(*small),
+        *_tables(32),
+        *_networks(64),
+        *_networks(16),
+        *_phases(*large),
+        *_tables(0),
     ]
+
+
+def _networks(width: int) -> list[Cell]:
+    ratios = (1e1, 1e2, 1e3, 1e4, 1e6, 1e8)
+    return [
+        Cell("network", "tanh", 64, width, float(f"{snr**-0.5:.3g}")) for snr in ratios
+    ]
+
+
+def _phases(n: int, m: int) -> list[Cell]:
+    levels = product((0.0, 0.01, 0.1, 0.5), (0.0, 0.1, 0.25))
+    return [Cell("phase", "gaussian", m, n, *each) for each in levels]
+
+
+def _tables(width: int) -> list[Cell]:
+    return [Cell("table", source, TRAINED, width) for source in TABLES]
 
 
 @lru_cache(maxsize=16)
