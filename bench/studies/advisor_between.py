@@ -308,6 +308,8 @@ def run(file: Path, draw: int, budget: float, families: Sequence[str]) -> None:
             task = f"bench.studies.advisor_between:{kind}"
             cases.append(Case(task, settings, 30.0, cell.shapes()))
     print(f"{len(asked)} cells, {len(cases)} cases to run", flush=True)
+    # a thread of its own for each call of XLA waits for a core each time: five times as long on a busy machine
+    os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
     file.parent.mkdir(parents=True, exist_ok=True)
     with closing(Local(1)) as engine, file.open("a", encoding="utf-8") as lines:
         if file.stat().st_size and not file.read_bytes().endswith(b"\n"):
