@@ -1,5 +1,6 @@
 """The advisor: the rule, the folds, the budget, and one whole answer whose snippet runs."""
 
+import itertools
 import math
 
 import jax
@@ -247,9 +248,21 @@ def test_timing_leaves_time_for_the_race(monkeypatch):
     monkeypatch.setattr(advisor.time, "monotonic", lambda: float(next(clock)))
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
-    assert asked == [5.0, 5.0, 20.0] and timed == (1.0, 0.0, 2.0)
+    assert asked == [5.0, *[5.0] * 3, *[20.0] * 3] and timed == (1.0, 0.0, 6.0)
     timed = advisor._seconds(race.EXACT, fold, start(), most, 1.0)
-    assert asked[3:] == [5.0] and timed == (0.0, 0.1, 0.5)
+    assert asked[7:] == [5.0] and timed == (0.0, 0.1, 0.5)
+
+
+def test_a_run_that_others_delayed_does_not_decide_the_plan(monkeypatch):
+    """The median of three counts: one of them takes a hundred times as long."""
+    ends = iter([1.0, 100.0, 1.0, 4.0, 4.0, 400.0])
+    times = itertools.chain.from_iterable((0.0, end) for end in ends)
+    short = lambda *_: timed_run([0.0, 0.1], [2.0, 1.0])
+    monkeypatch.setattr(advisor, "run", short)
+    monkeypatch.setattr(advisor.time, "monotonic", lambda: next(times))
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
+    assert timed == pytest.approx((0.0, 0.2, 510.0))
 
 
 def test_exact_steps_that_have_no_time_are_left_out(monkeypatch):

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -69,6 +70,8 @@ LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has t
 SHORTER = 0.05  # of the passes: a run that is timed
 # of the passes: another one, so that the price of a pass and that of a run can be told apart
 SHORT = 0.2
+# times that it is timed: on a busy machine a single one may take ten times the seconds of the next
+REPEATS = 3
 TIMING = 0.2  # of the budget: what timing may take
 DELTA = 0.05  # of the window of Proposition 2
 # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's
@@ -372,27 +375,31 @@ class _Timed(NamedTuple):
 
 
 def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) -> _Timed:
-    """Time two short runs, once their programs are compiled; or take the seconds of the run that
-    compiled, if two would take more than the share of this method.
+    """Time two short runs REPEATS times each, once their programs are compiled; or take the seconds of
+    the run that compiled, if they would take more than the share of this method.
     """
     grid = Grid(method.axes, len(LADDER) * LADDER[0])
     setting = grid.setting(grid.bracket()[-1])
 
+    spent = []
+
     def timed(passes: float) -> float:
-        start = time.monotonic()
-        run(method, setting, fold, w, passes, most.seed)
-        return time.monotonic() - start
+        for _ in range(REPEATS):
+            start = time.monotonic()
+            run(method, setting, fold, w, passes, most.seed)
+            spent.append(time.monotonic() - start)
+        return median(spent[-REPEATS:])
 
     few = SHORTER * most.passes
     more = SHORT * most.passes
     # It compiles; its steps have a clock of their own.
     first = run(method, setting, fold, w, few, most.seed).seconds
-    if first * more / few > share:
+    if first * REPEATS * more / few > share:
         return _Timed(0.0, first / few, first)
     after_few = timed(few)
     after_more = timed(more)
     one = max(after_more - after_few, 0.0) / (more - few)
-    return _Timed(max(after_few - one * few, 0.0), one, after_few + after_more)
+    return _Timed(max(after_few - one * few, 0.0), one, sum(spent))
 
 
 def _advice(
