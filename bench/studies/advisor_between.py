@@ -1,7 +1,7 @@
 """How good is `px.advise` between the two families of `bench.studies.advisor`?
 
     python -m bench.studies.advisor_between run     one JSON line for each truth and answer; goes on where it stopped
-    python -m bench.studies.advisor_between show    the tables of docs/gallery/advisor.md; --docs writes between.csv
+    python -m bench.studies.advisor_between show    the tables; --docs writes docs/gallery/advisor.md and between.csv
 
 Truth of a cell: ten draws, large validation and test sets. Each method searches 24 settings on the first draw
 in runs of 100 effective passes; its two best run on all draws, judged by the test loss at the mark of least
@@ -38,10 +38,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -54,7 +56,9 @@ from proxlin.experiments.engine.workers import Local, prepare
 from proxlin.files.writing import write_file
 from proxlin.theory.rules import Rule, Share
 
-PAGE = Path(__file__).parents[2] / "docs" / "gallery" / "advisor" / "between.csv"
+CELLS = Path(__file__).parents[2] / "docs" / "gallery" / "advisor" / "between.csv"
+PAGE = CELLS.parents[1] / "advisor.md"
+BEGIN, END = "<!-- between: begin -->", "<!-- between: end -->"
 PASSES, SETTINGS, LONGER_SETTINGS, FINALISTS, DRAWS = 100.0, 24, 12, 2, 10
 LONGEST = 16  # times the passes, at most, of the quicker side in the seconds of the slower one
 FIRST = 3000  # draw of the tuned runs: 3000 to 3009
@@ -73,6 +77,8 @@ QUESTIONS = {
     "side to take, with the seconds of the slower side": ("take", "slower"),
 }
 SIDES = ("sgd", "gauss-newton")
+BETTER = (*SIDES, "equal", "not resolved")
+ANSWERS = (*SIDES, "cannot tell")
 
 
 # ------------------------------------------------------------------------------------------ the truth
@@ -390,60 +396,103 @@ def needed(trials: int) -> tuple[int | None, int | None]:
     )
 
 
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the tables of the page."""
-    print(f"{len(rows)} cells of {len(cells())}")
-    for limit in LIMITS:
-        print(f"\nbetter at {limit}:")
-        for family in FAMILIES:
-            mine = [row[f"{limit}_better"] for row in rows if row["family"] == family]
-            print(f"  {family:9s}" + _counts(mine, (*SIDES, "equal", "not resolved")))
-    for question, (given, limit) in QUESTIONS.items():
-        print(f"\n{question} ({limit})")
-        for family in (*FAMILIES, "all"):
-            mine = [row for row in rows if family in ("all", row["family"])]
-            print(f"  {family:9s}{_told(share(mine, question))}")
-        for better in (*SIDES, "equal", "not resolved"):
-            answers = [row[given] for row in rows if row[f"{limit}_better"] == better]
-            print(f"  {better:14s}" + _counts(answers, (*SIDES, "cannot tell")))
-    _show_misses(rows)
-    settings = _counts([str(row["settings"]) for row in rows], ("24", "16", "12", "8"))
+def told(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the tables of the page, in Markdown."""
+    settings = Counter(row["settings"] for row in rows)
+    counts = ", ".join(
+        f"{count} with {tried}" for tried, count in sorted(settings.items())
+    )
     whole = sum(row["passes"] == PASSES for row in rows)
-    print(
-        f"\nsettings of each method: {settings}; all passes in {whole} of {len(rows)}"
+    parts = [
+        f"{len(rows)} of the {len(cells())} cells are done. The default budget raced all {PASSES:g} passes in "
+        f"{whole} of them (settings of each method: {counts}).",
+        _table(("limit", "family", "cells", *map(_better, BETTER)), _truths(rows)),
+        _table(
+            ("question", "family", "right", "95 % interval", "at least 0.8 are right"),
+            _shares(rows),
+        ),
+        _resolved(rows),
+        _table(
+            ("better at equal passes", *(f"verdict {each}" for each in ANSWERS)),
+            _answers(rows),
+        ),
+        *_misses(rows),
+    ]
+    return "\n\n".join(parts)
+
+
+def _better(side: str) -> str:
+    return f"{side} better" if side in SIDES else side
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _truths(rows: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    for limit, family in product(LIMITS, FAMILIES):
+        mine = [row[f"{limit}_better"] for row in rows if row["family"] == family]
+        yield [limit, family, len(mine), *(mine.count(each) for each in BETTER)]
+
+
+def _shares(rows: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    for question, family in product(QUESTIONS, (*FAMILIES, "all")):
+        found = share(
+            [row for row in rows if family in ("all", row["family"])], question
+        )
+        right = f"{found.successes} of {found.trials}"
+        if not found.trials:
+            yield [question, family, right, "", "no decided cell"]
+            continue
+        interval = f"[{found.low:.2f}, {found.high:.2f}]"
+        yield [question, family, right, interval, RULE.judge(found)]
+
+
+def _resolved(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what the rule can tell with as many decided cells."""
+    trials = share(rows, next(iter(QUESTIONS))).trials
+    keeping, refuting = needed(trials)
+    show = (
+        f"{keeping} right ones show"
+        if keeping
+        else "not even all of them right would show"
     )
-
-
-def _counts(values: Sequence[str], names: Sequence[str]) -> str:
-    return "  ".join(f"{name} {values.count(name)}" for name in names)
-
-
-def _told(found: Share) -> str:
-    if not found.trials:
-        return "no decided cell"
-    keeping, refuting = needed(found.trials)
-    return (
-        f"{found.successes} of {found.trials}, [{found.low:.2f}, {found.high:.2f}]: {RULE.judge(found)} "
-        f"(0.8 needs {keeping}, {refuting} refute it)"
+    refute = (
+        f"{refuting} or fewer refute it"
+        if refuting is not None
+        else "none of them right would not refute it"
     )
+    return f"With {trials} decided cells {show} that at least {PROMISED:g} are right, and {refute}."
 
 
-def _show_misses(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the cells whose verdict or side is wrong, and the most that the side to take loses."""
-    print()
-    worst, where = 0.0, ""
+def _answers(rows: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    for better in BETTER:
+        given = [
+            row["recommendation"] for row in rows if row["passes_better"] == better
+        ]
+        yield [better, *(given.count(each) for each in ANSWERS)]
+
+
+def _misses(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the cells whose verdict is wrong, and the most that the side to take loses."""
+    worst, where = 0.0, "none"
+    lines = []
     for row in rows:
         label = Cell(**{name: row[name] for name in Cell.__dataclass_fields__}).label()
         ratio = 1 + row["passes_ratio"]
-        loss = (ratio if row["take"] == "gauss-newton" else 1 / ratio) - 1
-        if loss > worst:
+        loss = (ratio if row["take"] == "gauss-newton" else 1 / max(ratio, 1e-9)) - 1
+        if loss > worst and row["passes_better"] in SIDES:
             worst, where = loss, label
-        better = row["passes_better"]
-        if better in SIDES and better != row["recommendation"]:
-            print(
-                f"missed: {label}: {better} ({ratio - 1:+.1%}), verdict {row['recommendation']}, take {row['take']}"
+        if row["passes_better"] not in (*BETTER[2:], row["recommendation"]):
+            lines.append(
+                [label, f"{ratio - 1:+.1%}", row["recommendation"], row["take"]]
             )
-    print(f"the side to take loses at most {worst:.1%}: {where}")
+    if lines:
+        yield _table(
+            ("missed", "Gauss-Newton's test loss over SGD's", "verdict", "taken"), lines
+        )
+    yield f"In decided cells the side to take has at most {worst:.1%} more test loss than the other ({where})."
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
@@ -454,7 +503,18 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
         writer.writerow(
             {name: f"{x:.5g}" if isinstance(x, float) else x for name, x in row.items()}
         )
-    write_file(PAGE, text.getvalue().encode())
+    write_file(CELLS, text.getvalue().encode())
+    page = with_tables(PAGE.read_text(encoding="utf-8"), told(rows))
+    write_file(PAGE, page.encode())
+
+
+def with_tables(page: str, tables: str) -> str:
+    """Return the page with the tables between its two markers."""
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page needs a line {BEGIN} and after it a line {END}.")
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -470,7 +530,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("results") / "advisor-between" / "cells.jsonl"
     )
-    parser.add_argument("--docs", action="store_true", help="write between.csv")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the page and between.csv"
+    )
     arguments = parser.parse_args(argv)
     prepare()
     if arguments.what == "run":
@@ -484,7 +546,7 @@ def main(argv: list[str] | None = None) -> int:
     if not rows:
         print(f"{arguments.out} has no cell yet; run it first.")
         return 1
-    show(rows)
+    print(told(rows))
     if arguments.docs:
         write(rows)
     return 0

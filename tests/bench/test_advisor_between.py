@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from proxlin.theory.rules import Share
 
 def row(family="phase", better="sgd", given="sgd"):
     limits = {f"{limit}_better": better for limit in study.LIMITS}
+    limits |= {"passes_ratio": 0.25, "settings": 24, "passes": 100.0}
     answers = dict.fromkeys(
         ("recommendation", "take", "in_time", "in_more_time"), given
     )
-    return {"family": family} | limits | answers
+    cell = asdict(Cell(family, "gaussian", 64, 16))
+    return cell | limits | answers
 
 
 def test_every_cell_has_a_label_of_its_own_and_lies_beside_those_of_its_shapes():
@@ -87,3 +90,25 @@ def test_an_interval_names_a_side_only_if_it_excludes_0():
     assert study.stated(0.1, 0.2) == "gauss-newton"
     assert study.stated(-0.2, -0.1) == "sgd"
     assert study.stated(-0.1, 0.1) == "cannot tell"
+
+
+def test_the_page_counts_what_is_right_and_names_what_is_missed():
+    rows = [row(), row(given="gauss-newton"), row("table", "equal")]
+    text = study.told(rows)
+    assert "3 of the 54 cells are done" in text
+    assert "passes in 3 of them (settings of each method: 3 with 24)" in text
+    assert "| verdict | phase | 1 of 2 | [0.01, 0.99] | not resolved |" in text
+    assert "| verdict | table | 0 of 0 |  | no decided cell |" in text
+    assert "| sgd | 1 | 1 | 0 |" in text and "| equal | 1 | 0 | 0 |" in text
+    assert "noise=0 corruption=0 | +25.0% | gauss-newton | gauss-newton |" in text
+    assert "at most 25.0% more test loss" in text
+    assert "With 2 decided cells not even all of them right would show" in text
+    begin, end = study.BEGIN, study.END
+    page = study.with_tables(f"a\n{begin}\nold\n{end}\nb\n", "new")
+    assert page == f"a\n{begin}\n\nnew\n\n{end}\nb\n"
+    with pytest.raises(ValueError, match="needs a line"):
+        study.with_tables("no markers", "new")
+
+
+def test_the_page_has_its_markers():
+    assert study.with_tables(study.PAGE.read_text(), "")
