@@ -1,5 +1,6 @@
 """The advisor: the rule, the folds, the budget, and one whole answer whose snippet runs."""
 
+import itertools
 import math
 
 import jax
@@ -123,6 +124,65 @@ def test_equal_seconds():
     assert words.equal_seconds(same)[0] == (0.0, 0.0, 0.0, 2)
 
 
+def test_the_seconds_of_the_slower_side():
+    """The quicker side counts with what it finds later, and with what a run of fewer marks missed."""
+    method = race.Method("m", "sgd", {}, px.sgd, str)
+    quick = timed_run([0.0, 0.1, 0.2], [4.0, 2.0, 3.0])
+    slow = timed_run([0.0, 1.0, 2.0], [4.0, 3.0, 1.5])
+    sides = {
+        "sgd": race.TunedMethod(method, {}, (quick, quick)),
+        "gauss-newton": race.TunedMethod(method, {}, (slow, slow)),
+    }
+    late = timed_run([0.0, 1.0, 1.9, 2.1], [4.0, 2.5, 0.75, 0.1])
+    longer = race.TunedMethod(method, {}, (late, late))
+    lead, seconds = words.longer_seconds(sides, "sgd", longer)
+    assert seconds == 2.0 and lead[:3] == pytest.approx((-math.log(2),) * 3)
+    stuck = race.TunedMethod(method, {}, (timed_run([0.0, 1.0], [4.0, 3.5]),) * 2)
+    lead, _ = words.longer_seconds(sides, "sgd", stuck)
+    assert lead.mean == pytest.approx(math.log(2.0 / 1.5))
+    assert "those of the slower side" in words.about_seconds(lead, seconds, "slower")
+
+
+@pytest.mark.parametrize(("slow", "passes"), [(0.3, 30.0), (0.1, 10.0), (9.0, 160.0)])
+def test_the_quicker_side_runs_on(monkeypatch, slow, passes):
+    asked = []
+
+    def again(method, setting, fold, w, passes, seed):
+        asked.append((setting, passes, seed))
+        return timed_run([0.0, 0.5], [2.0, 1.0])
+
+    monkeypatch.setattr(race, "run", again)
+    method = race.Method("m", "sgd", {}, px.sgd, str)
+    runs = {"sgd": slow, "gauss-newton": 0.1}
+    sides = {
+        side: race.TunedMethod(
+            method, {side: 1}, (timed_run([0.0, x], [2.0, 1.0]),) * 2
+        )
+        for side, x in runs.items()
+    }
+    plan = race.Plan(8, 10.0, 2, 5)
+    fold = race.Fold(problem(), problem())
+    quicker, longer = race.prolonged(sides, [fold, fold], start(), plan)
+    assert quicker == ("sgd" if slow == 0.1 else "gauss-newton")
+    assert [each[0] for each in asked] == [{quicker: 1}] * 2
+    assert [each[1] for each in asked] == pytest.approx([passes] * 2)
+    assert [each[2] for each in asked] == [5, 6] and len(longer.runs) == 2
+
+
+def test_a_clock_forgets_the_other_programs():
+    """Between two marks the least seconds count; a run that ended early says nothing of later ones."""
+    runs = [
+        timed_run(times, [1.0] * len(times))
+        for times in ([0.0, 5.0, 6.0], [0.5, 1.5, 9.0, 11.0], [0.0, 2.0])
+    ]
+    shared = race.on_one_clock(runs)
+    assert [each.times.tolist() for each in shared] == [
+        [0.0, 1.0, 2.0],
+        [0.0, 1.0, 2.0, 4.0],
+        [0.0, 1.0],
+    ]
+
+
 @pytest.mark.parametrize(("at", "passes"), [(12.5, 100), (3.2, 4), (0.0, 1)])
 def test_the_passes_of_the_snippet(at, passes):
     """As many as helped; all that were asked for where the race ended too early to know."""
@@ -153,12 +213,12 @@ def test_the_plan_that_fits(monkeypatch):
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     both = lambda budget: advisor._affordable(methods, fold, start(), most, budget)
     plan = lambda budget: both(budget)[1]
-    assert (plan(71.0).settings, plan(53.0).settings, plan(36.0).settings) == (
+    assert (plan(76.0).settings, plan(59.0).settings, plan(41.0).settings) == (
         24,
         16,
         8,
     )
-    assert (plan(34.0).passes, plan(20.0).passes, plan(0.0).passes) == (
+    assert (plan(40.0).passes, plan(23.0).passes, plan(0.0).passes) == (
         50.0,
         50.0,
         6.25,
@@ -188,9 +248,21 @@ def test_timing_leaves_time_for_the_race(monkeypatch):
     monkeypatch.setattr(advisor.time, "monotonic", lambda: float(next(clock)))
     most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
     timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
-    assert asked == [5.0, 5.0, 20.0] and timed == (1.0, 0.0, 2.0)
+    assert asked == [5.0, *[5.0] * 3, *[20.0] * 3] and timed == (1.0, 0.0, 6.0)
     timed = advisor._seconds(race.EXACT, fold, start(), most, 1.0)
-    assert asked[3:] == [5.0] and timed == (0.0, 0.1, 0.5)
+    assert asked[7:] == [5.0] and timed == (0.0, 0.1, 0.5)
+
+
+def test_a_run_that_others_delayed_does_not_decide_the_plan(monkeypatch):
+    """The median of three counts: one of them takes a hundred times as long."""
+    ends = iter([1.0, 100.0, 1.0, 4.0, 4.0, 400.0])
+    times = itertools.chain.from_iterable((0.0, end) for end in ends)
+    short = lambda *_: timed_run([0.0, 0.1], [2.0, 1.0])
+    monkeypatch.setattr(advisor, "run", short)
+    monkeypatch.setattr(advisor.time, "monotonic", lambda: next(times))
+    most, fold = race.Plan(24, 100.0, 5, 0), race.Fold(problem(), problem())
+    timed = advisor._seconds(race.EXACT, fold, start(), most, 10.0)
+    assert timed == pytest.approx((0.0, 0.2, 510.0))
 
 
 def test_exact_steps_that_have_no_time_are_left_out(monkeypatch):

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -40,6 +41,7 @@ from .answer import (
     duration,
     equal_seconds,
     lead_of,
+    longer_seconds,
     more_time,
     reason,
     safe,
@@ -47,6 +49,7 @@ from .answer import (
 )
 from .race import (
     EXACT,
+    LONGEST,
     SIDES,
     Fold,
     Method,
@@ -56,6 +59,7 @@ from .race import (
     best_of,
     folds_of,
     methods_of,
+    prolonged,
     race,
     run,
     runs_of,
@@ -66,6 +70,8 @@ LADDER = (24, 16, 12, 8)  # settings of each method: as many as the budget has t
 SHORTER = 0.05  # of the passes: a run that is timed
 # of the passes: another one, so that the price of a pass and that of a run can be told apart
 SHORT = 0.2
+# times that it is timed: on a busy machine a single one may take ten times the seconds of the next
+REPEATS = 3
 TIMING = 0.2  # of the budget: what timing may take
 DELTA = 0.05  # of the window of Proposition 2
 # times eps times F(w_0): the floor of F, 1e-13 in float64 for F(w_0) = 1, as in Proposition 1's
@@ -99,8 +105,10 @@ class Advice:
         Gauss-Newton over SGD if it cannot tell).
     equal_seconds : an `Estimate`
         What Gauss-Newton saves where both sides have the seconds of the quicker one.
+    longer_seconds : an `Estimate`
+        What it saves where both have the seconds of the slower one, and the quicker side runs on.
     about_seconds : a text
-        What that rests on.
+        What these two say, in words.
     noise : an `Estimate`
         The mean held-out loss of the best fit, the noise level F(wbar) or more.
     radius : a number, or None
@@ -144,6 +152,7 @@ class Advice:
     settings: dict[str, float | int | str]
     gain: Estimate
     equal_seconds: Estimate
+    longer_seconds: Estimate
     about_seconds: str
     noise: Estimate
     radius: float | None
@@ -169,7 +178,7 @@ class Advice:
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
         del fields["solver"]
-        for name in ("gain", "equal_seconds", "noise", "plan"):
+        for name in ("gain", "equal_seconds", "longer_seconds", "noise", "plan"):
             fields[name] = dataclasses.asdict(fields[name])
         if self.window is not None:
             fields["window"] = [
@@ -286,7 +295,7 @@ def advise(
         methods = methods_of(parts[0].train, w, plan.passes)
         methods = [method for method in methods if method.name in names]
     tuned = race(methods, parts, w, plan, tell)
-    return _advice(tuned, parts, plan, validation is not None, float(passes), needed)
+    return _advice(tuned, parts, w, plan, validation is not None, float(passes), needed)
 
 
 def _check(
@@ -339,7 +348,9 @@ def _affordable(
         total = spent
         for method, each in known:
             total += (each.fixed + each.one * plan.passes) * runs_of(method, plan)
-        return total
+        # the quicker side runs on for the seconds of the slower one
+        runs = [each.fixed + each.one * plan.passes for _, each in known]
+        return total + plan.folds * min(max(runs), LONGEST * min(runs))
 
     plans = [dataclasses.replace(most, settings=count) for count in LADDER]
     shorter = [
@@ -364,32 +375,37 @@ class _Timed(NamedTuple):
 
 
 def _seconds(method: Method, fold: Fold, w: Params, most: Plan, share: float) -> _Timed:
-    """Time two short runs, once their programs are compiled; or take the seconds of the run that
-    compiled, if two would take more than the share of this method.
+    """Time two short runs REPEATS times each, once their programs are compiled; or take the seconds of
+    the run that compiled, if they would take more than the share of this method.
     """
     grid = Grid(method.axes, len(LADDER) * LADDER[0])
     setting = grid.setting(grid.bracket()[-1])
 
+    spent = []
+
     def timed(passes: float) -> float:
-        start = time.monotonic()
-        run(method, setting, fold, w, passes, most.seed)
-        return time.monotonic() - start
+        for _ in range(REPEATS):
+            start = time.monotonic()
+            run(method, setting, fold, w, passes, most.seed)
+            spent.append(time.monotonic() - start)
+        return median(spent[-REPEATS:])
 
     few = SHORTER * most.passes
     more = SHORT * most.passes
     # It compiles; its steps have a clock of their own.
     first = run(method, setting, fold, w, few, most.seed).seconds
-    if first * more / few > share:
+    if first * REPEATS * more / few > share:
         return _Timed(0.0, first / few, first)
     after_few = timed(few)
     after_more = timed(more)
     one = max(after_more - after_few, 0.0) / (more - few)
-    return _Timed(max(after_few - one * few, 0.0), one, after_few + after_more)
+    return _Timed(max(after_few - one * few, 0.0), one, sum(spent))
 
 
 def _advice(
     tuned: Sequence[TunedMethod],
     folds: Sequence[Fold],
+    start: Params,
     plan: Plan,
     shared: bool,
     asked: float,
@@ -413,6 +429,8 @@ def _advice(
     radius, about = _radius(tuned, float(jnp.finfo(dtype_of(w)).eps))
     window, position = _window(radius, noise, folds[0].train, w)
     in_time, seconds = equal_seconds(sides)
+    quicker, longer = prolonged(sides, folds, start, plan)
+    later, more_seconds = longer_seconds(sides, quicker, longer)
     return Advice(
         answer=answer(lead, take, chosen.code, plan, asked),
         more=more_time(lead, plan, asked, needed),
@@ -423,7 +441,10 @@ def _advice(
         settings={"solver": chosen.method.name, **chosen.setting},
         gain=lead.gain("sgd" if recommendation == "sgd" else "gauss-newton"),
         equal_seconds=in_time.gain("gauss-newton"),
-        about_seconds=about_seconds(in_time, seconds),
+        longer_seconds=later.gain("gauss-newton"),
+        about_seconds=(
+            f"{about_seconds(in_time, seconds)} {about_seconds(later, more_seconds, 'slower')}"
+        ),
         noise=noise,
         radius=radius,
         about_radius=about,

@@ -182,6 +182,23 @@ def equal_seconds(sides: dict[Side, TunedMethod]) -> tuple[Lead, float]:
     return lead_of(one, two), float(np.mean(limits))
 
 
+def longer_seconds(
+    sides: dict[Side, TunedMethod], quicker: Side, longer: TunedMethod
+) -> tuple[Lead, float]:
+    """Return who leads where both sides have the seconds of the slower one, fold by fold, and their
+    mean; `longer` are the runs that the quicker side has the time for.
+    """
+    slow = sides[OTHER[quicker]].runs
+    quick = sides[quicker].runs
+    losses: dict[Side, list[float]] = {"sgd": [], "gauss-newton": []}
+    for run, short, long in zip(slow, quick, longer.runs, strict=True):
+        tried = [_best_within(each, run.seconds) for each in (short, long)]
+        losses[quicker].append(min(tried))
+        losses[OTHER[quicker]].append(_best_within(run, run.seconds))
+    seconds = float(np.mean([run.seconds for run in slow]))
+    return lead_of(losses["sgd"], losses["gauss-newton"]), seconds
+
+
 def _best_within(run: Run, seconds: float) -> float:
     """Return the least held-out loss of a run up to so many seconds; its start is in it always."""
     reached = run.times <= max(seconds, float(run.times[0]))
@@ -189,9 +206,9 @@ def _best_within(run: Run, seconds: float) -> float:
     return float(np.min(np.where(np.isfinite(found), found, np.inf)))
 
 
-def about_seconds(lead: Lead, seconds: float) -> str:
+def about_seconds(lead: Lead, seconds: float, side: str = "quicker") -> str:
     """Return the sentence on equal seconds: a side leads only if its interval says so."""
-    begun = f"At equal seconds ({seconds:.2g} s a run, those of the quicker side, without compiling)"
+    begun = f"At equal seconds ({seconds:.2g} s a run, those of the {side} side, without compiling)"
     recommendation = decide(lead)
     if recommendation == "cannot tell":
         gain = lead.gain("gauss-newton")

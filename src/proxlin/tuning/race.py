@@ -9,7 +9,7 @@ with the same seeds. What is run is a function of the plan alone: nothing here r
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ Side = Literal["sgd", "gauss-newton"]
 SIDES: tuple[Side, Side] = ("sgd", "gauss-newton")
 
 PATIENCE = 0.4  # a run ends after this share of its passes without anything better
+LONGEST = 16  # times the passes of a race that a quicker side runs on, at most
 FINALISTS = 2  # settings of each method that run on all folds
 # operations of an exact step (Gram matrix and factorisation): about a tenth of a second
 QUICK_STEP = 1e9
@@ -301,8 +302,50 @@ def race(
         (best,) = tune_grids(
             [grid], evaluate, _mean_loss, seeds=[len(folds)], finalists=FINALISTS
         )
-        found.append(TunedMethod(method, best.setting, best.runs))
+        found.append(TunedMethod(method, best.setting, on_one_clock(best.runs)))
     return found
+
+
+def prolonged(
+    sides: Mapping[Side, TunedMethod], folds: Sequence[Fold], w: Params, plan: Plan
+) -> tuple[Side, TunedMethod]:
+    """Return the quicker side, and its runs with as many passes as the seconds of the slower side have
+    room for, at most LONGEST times those of the plan. Its setting stays.
+    """
+    seconds = {side: fmean(run.seconds for run in sides[side].runs) for side in SIDES}
+    quicker, slower = sorted(SIDES, key=lambda side: seconds[side])
+    times = float(LONGEST)
+    if seconds[slower] < LONGEST * seconds[quicker]:
+        times = seconds[slower] / seconds[quicker]
+    best = sides[quicker]
+    passes = times * plan.passes
+    runs = [
+        run(best.method, best.setting, fold, w, passes, plan.seed + s)
+        for s, fold in enumerate(folds)
+    ]
+    return quicker, replace(best, runs=on_one_clock(runs))
+
+
+def on_one_clock(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return the runs of one setting with the clock that they share."""
+    clock = steady_clock([run.times for run in runs])
+    return tuple(replace(run, times=clock[: len(run.times)]) for run in runs)
+
+
+def steady_clock(times: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the seconds at each mark as on a machine without other programs: from mark to mark the
+    least of all runs, added up.
+
+    The runs do the same work between two marks (about the same, in exact steps), and other programs
+    only make it slower: on a busy machine one run took ten times as long as the next.
+
+    >>> steady_clock([np.array([0.0, 9.0, 11.0]), np.array([0.0, 1.0, 8.0, 9.0])]).tolist()
+    [0.0, 1.0, 3.0, 4.0]
+    """
+    spent = [np.diff(each, prepend=0.0) for each in times]
+    marks = max(len(each) for each in spent)
+    least = [min(each[i] for each in spent if i < len(each)) for i in range(marks)]
+    return np.cumsum(least)
 
 
 def runs_of(method: Method, plan: Plan) -> int:
