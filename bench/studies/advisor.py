@@ -7,7 +7,7 @@ runs established.
 
 A cell is a distribution of problems. The tuned runs see five draws of it with large validation and
 test sets; the advisor gets another draw, of n samples and nothing else. Everything runs on one
-worker and is kept in --out.
+worker and is kept in --out. `bench.studies.advisor_between` has cells between these families.
 """
 
 import argparse
