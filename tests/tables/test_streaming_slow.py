@@ -93,8 +93,9 @@ def test_a_table_larger_than_memory(tmp_path, figures):
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_changes_nothing(tmp_path, monkeypatch):
-    """The sums are added in the order of the partitions, whoever reads them."""
+@pytest.mark.parametrize("hidden", [0, 8], ids=["linear", "network"])
+def test_a_worker_that_dies_changes_nothing(hidden, tmp_path, monkeypatch):
+    """Sums are added, and batches come, in the order of the partitions, whoever reads them."""
     distributed = pytest.importorskip("distributed")
     frames = pytest.importorskip("dask.dataframe")
     small = Sizes(held=2000, validation=2000, sample=4000)
@@ -126,7 +127,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path, monkeypatch):
         table = {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y}
         pq.write_table(pa.table(table), folder / f"{i}.parquet")
     frame = frames.read_parquet(folder)
-    one = px.fit(folder, "y", loss="huber", hidden=0)
+    one = px.fit(folder, "y", loss="huber", hidden=hidden)
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None
@@ -134,7 +135,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path, monkeypatch):
         distributed.Client(cluster),
     ):
         clusters.append(cluster)
-        two = px.fit(frame, "y", loss="huber", hidden=0)
+        two = px.fit(frame, "y", loss="huber", hidden=hidden)
     assert died
     rows = zip(one.summary().rows, two.summary().rows, strict=True)
     for a, b in rows:
