@@ -16,7 +16,7 @@ from ..outers.sets import AbstractSet
 from ..penalties import AbstractPenalty, Penalties
 from ..problem import AbstractProblem, Quadratic
 from ..types import Params
-from .exact import dual_set
+from .exact import dual_set, target
 from .penalized import minimize_penalized, snapped
 from .sparse import Layout, Sparse, layout
 from .structured import Weighted, minimize_roughly
@@ -130,7 +130,7 @@ def _inside(
     unravel = lambda x: x.reshape(w.shape)
     at_w = B.at.c[:, None] * B.at.u
     size = jnp.sum(jnp.abs(V.value(at_w, rho)))
-    tol = ROUGH * size + jnp.finfo(size.dtype).tiny
+    tol = target(jnp.asarray(ROUGH), size)
     pair, _ = minimize_penalized(B, b, rho, weight, center, V, g, unravel, tol, MOST)
     y = center - B.pull(pair.v) / jnp.sqrt(weight)
     return unravel(snapped(g, unravel, weight, pair.x, y))
